@@ -254,17 +254,22 @@ def large(
     """Repeat the paper's study of MAG240M from its files: cut, embed, align, and measure against patches as they are.
 
     Without flags this is the protocol of the paper: 10 000 patches by Fennel in two passes, conductance, degree 20,
-    overlap 512:2048, VGAE in 128 dimensions, patches trained apart. Rerun the command to resume.
+    overlap 512:2048, VGAE in 128 dimensions, patches trained apart. With --recipe shared it is that of graphquilt: its
+    own cut, and Propagation in 64 dimensions. Rerun the command to resume.
     """
     from studies.large import LargeStudy, reproduce_large
     from studies.large_report import large_table
 
-    protocol = {"patches": 10_000, "partition": "fennel", "degree": 20.0, "overlap": "512:2048"}
+    protocol: dict[str, object] = {"patches": 10_000, "seed": 0}
+    model: dict[str, object] = {"embedder": "propagation", "dim": 64}
+    if recipe.recipe != "shared":
+        model = {"embedder": "vgae", "dim": 128}
+        protocol |= {"partition": "fennel", "degree": 20.0, "overlap": "512:2048", "edge_weight": "conductance"}
     settings = job_settings(
         {},
         edges=(out / "graph", SourceFlags()),
-        cutting=_filled(cutting, protocol | {"edge_weight": "conductance", "seed": 0}),
-        embedder=_filled(embedder, {"embedder": "vgae", "dim": 128}),
+        cutting=_filled(cutting, protocol),
+        embedder=_filled(embedder, model),
         recipe=_filled(recipe, {"recipe": "paper"}),
         stitching=_filled(stitching, {"precision": "float32"}),
     )

@@ -18,7 +18,9 @@ def stationary_log(seed, days=LAST + 1, attack=True):
         for client, servers in enumerate(habits):
             used = servers[rng.random(len(servers)) < 0.7]
             times = rng.integers(8 * 3600, 18 * 3600, 2 * len(used))
-            rows += [(day * DAY + t, f"client{client}", f"server{s}") for t, s in zip(times, np.repeat(used, 2), strict=True)]
+            rows += [
+                (day * DAY + t, f"client{client}", f"server{s}") for t, s in zip(times, np.repeat(used, 2), strict=True)
+            ]
     if attack:
         begin = LAST * DAY + 36_000
         rows += [(begin + k // 100, "flooder", "server7") for k in range(200_000)]

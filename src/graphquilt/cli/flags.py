@@ -221,11 +221,13 @@ class StitchingFlags:
     branching: int | None = None
     """Align hierarchically, this many patches at a time. [default: all at once]"""
     precision: Literal["float64", "float32", "float16"] | None = None
-    """Number type of the embedding. [default: float64]"""
+    """Number type of the embedding; float16 also halves the patches. [default: float32]"""
+    keep_patches: bool | None = None
+    """Keep embedded patches. [default: yes, unless they lie in one frame and take more than a gigabyte]"""
 
     def apply_to(self, settings: JobSettings) -> JobSettings:
         """Return the settings with what the flags change."""
-        changes = _values(self, "robust", "coverage", "refine", "branching", "precision")
+        changes = _values(self, "robust", "coverage", "refine", "branching", "precision", "keep_patches")
         if motions := _values(self, "scale", "rotate", "translate"):
             changes["motions"] = replace_fields(settings.recipe.motions or settings.motions, motions)
         return replace_fields(settings, {"recipe": settings.recipe.replace(**changes)})

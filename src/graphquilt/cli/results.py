@@ -318,10 +318,11 @@ def plan(
     if output.json:
         show(asdict(estimate) | {"workers": n_workers}, as_json=True)
         return
-    print(f"{'stage':<12}{'CPU time':>12}{'memory':>12}{'disk':>12}    ({n_workers} workers)")
+    print(f"{'stage':<12}{'CPU time':>12}{'wall time':>12}{'memory':>12}{'disk':>12}    ({n_workers} workers)")
     for stage in estimate.stages:
         memory, disk = f"{stage.memory / 1e9:.2f} GB", f"{stage.disk / 1e9:.2f} GB"
-        print(f"{stage.stage:<12}{duration(stage.cpu_seconds):>12}{memory:>12}{disk:>12}")
+        times = f"{duration(stage.cpu_seconds):>12}{duration(stage.seconds):>12}"
+        print(f"{stage.stage:<12}{times}{memory:>12}{disk:>12}")
     print(f"free: {estimate.memory_available / 1e9:.1f} GB of memory, {estimate.disk_available / 1e9:.1f} GB of disk")
     for line in estimate.advice or ("It fits.",):
         print(line)

@@ -13,7 +13,7 @@ from graphquilt.embedders.direction import cover_clusters, cover_of_patch, doubl
 from graphquilt.embedders.directions import BasisEncoder, leading, moment
 from graphquilt.embedders.shared_start import Arrays, FarField, Survey, agree
 from graphquilt.embedders.signals import FEATURE_PARTS, Parts, Signal, feature_width, signal_parts, spread_signal, times
-from graphquilt.embedders.survey import after_round, follow_graph, round_product, survey_graph
+from graphquilt.embedders.survey import KEPT, after_round, follow_graph, round_product, survey_graph
 from graphquilt.embedders.walks import Block
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
@@ -24,7 +24,6 @@ from graphquilt.progress import ProgressCallback, report
 
 BASIS = 256  # directions that wide features are reduced to first, at least
 PRODUCT_ROWS = 1 << 14  # that are multiplied by the directions at once
-KEPT = 1 << 31  # bytes: rows of the whole graph up to this size are kept between their sum and the embedding
 UNIT = 2.0**36  # of sums
 ROWS_PER_DIRECTION = 10  # that a patch needs to tell what its own best directions would keep
 BEST_ROWS = 2048  # of a patch that are examined for that
@@ -166,7 +165,9 @@ class Propagation:
         which join their neighbours. Degrees and roles follow the graph, and with ``renew`` the tables of the far field.
         """
         if self.directed:
-            raise InputError("a job of Propagation(directed=True) cannot be updated. Embed the new graph in a new folder.")
+            raise InputError(
+                "a job of Propagation(directed=True) cannot be updated. Embed the new graph in a new folder."
+            )
         with one_blas_thread():
             return follow_graph(self, graph.undirected(), before, clusters, renew=renew)
 

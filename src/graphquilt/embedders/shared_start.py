@@ -34,7 +34,8 @@ class Survey:
         One row per node; a patch gets the rows of its nodes. An entry ``cluster`` is the far cluster of each node.
     shared : mapping of str to array
         The same for all patches, for example a table with one row per far cluster. An entry ``targets`` asks for
-        edges with their direction, and is the number of the first far cluster of targets.
+        edges with their direction, and is the number of the first far cluster of targets. An entry ``sample`` lists
+        nodes that decide the start, as one patch with a far field; the other patches are then walked only once.
     """
 
     nodes: Arrays = field(default_factory=dict)

@@ -47,6 +47,7 @@ DIRECTIONS = 128  # whose share of the features tells how much these say
 BASIS_ROWS = 8192  # nodes that decide the main directions of wide features in larger graphs
 PROBES = 64  # random directions that lengths of rows are estimated by
 RANDOM_SEED = 20_261_116  # of probes and first blocks, the same for all graphs
+KEPT = 1 << 31  # bytes: rows of the whole graph up to this size are kept between their sum and the embedding
 ROUNDS, GROWTH = 3, 0.01  # rounds that look for a basis, which end when one adds less than this share
 
 
@@ -91,6 +92,10 @@ def survey_graph(
             shared["column_tables"] = tables.of_columns(both, len(share), embedder.block)
     if has_features and tables is not None:
         shared |= _feature_arrays(embedder, graph, tables, cut=cut)
+    tabled = {"column_tables": 1, "feature_tables": len(FEATURE_PARTS)}  # and the parts that each is for
+    columns = sum(parts * shared[name].shape[-1] for name, parts in tabled.items() if name in shared)
+    if cut and 2 * graph.n_nodes * columns > KEPT:  # patches would be walked twice
+        shared["sample"] = np.flatnonzero(nodes["sampled"])
     return Survey(nodes, shared)
 
 

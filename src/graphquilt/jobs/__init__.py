@@ -30,7 +30,8 @@ from graphquilt.jobs.result import EmbeddedPatches, Result
 from graphquilt.jobs.settings import JobSettings
 from graphquilt.jobs.source import Source
 from graphquilt.jobs.status import Advice, JobProgress, JobStatus, fit_advice, follow_job, job_status
-from graphquilt.jobs.steps import cut, embed, stitch
+from graphquilt.jobs.steps import cut, embed
+from graphquilt.jobs.stitching import stitch
 from graphquilt.jobs.store import Record, Store
 from graphquilt.jobs.updating import update
 from graphquilt.jobs.workers import Processes

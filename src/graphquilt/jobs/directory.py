@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -179,11 +179,15 @@ class DirectoryStore:
                         marker_path.unlink(missing_ok=True)
                 os.replace(part, path)
             write_text(marker_path, sealed_text(content))
+            if not record.arrays:
+                marker_path.with_suffix(".npy").unlink(missing_ok=True)
             sync_folder(marker_path.parent)
 
     def digest(self, key: str) -> str:
         """Return the digest of a record from its marker, without reading its data."""
-        return Record({}, {}, self._open_marker(key)[1].get("sha256")).digest
+        marker = self._open_marker(key)[1]
+        checksum: str | None = marker.get("sha256") or marker["parameters"].get("rows")
+        return Record({}, {}, checksum).digest
 
     def create(self) -> None:
         """Make the folder a job, if it is not one yet."""
@@ -292,17 +296,33 @@ class FileClaims:
 
 
 @contextlib.contextmanager
-def open_output(store: Store, key: str, shape: tuple[int, int], dtype: str) -> Iterator[FloatArray | None]:
-    """Lend an array in a file, which becomes the record of this key without a copy; None for a store in memory."""
+def open_output(
+    store: Store, key: str, shape: tuple[int, int], dtype: str, *, continued: bool | None = None
+) -> Iterator[FloatArray | None]:
+    """Lend an array in a file, which becomes the record of this key without a copy; None for a store in memory.
+
+    Unless ``continued`` is None, the file survives a run that is killed: the next continues it, or makes a new one.
+    """
     folder = store_folder(store)
     if folder is None:
         yield None
+        return
+    if continued is not None:
+        with translate_disk_errors(folder):
+            mode: Literal["r+", "w+"] = "r+" if continued else "w+"
+            part = output_part(store, key)
+            yield np.lib.format.open_memmap(part, mode=mode, dtype=np.dtype(dtype), shape=shape)
         return
     check_disk(folder, shape[0] * shape[1] * np.dtype(dtype).itemsize, f"the {key}")
     with temporary_sibling(folder / f"{key}.npy") as part:
         with translate_disk_errors(folder):
             out = np.lib.format.open_memmap(part, mode="w+", dtype=np.dtype(dtype), shape=shape)
         yield out
+
+
+def output_part(store: Store, key: str) -> Path:
+    """Return the file in which a run that was killed has left a part of an array."""
+    return (store_folder(store) or Path()) / f"{key}.part"
 
 
 def _own_file(record: Record, folder: Path) -> Path | None:

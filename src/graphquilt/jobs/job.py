@@ -19,19 +19,20 @@ from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import differences, fingerprint
-from graphquilt.jobs.directory import DirectoryStore, open_output
+from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.patch_embedding import embed_patches
+from graphquilt.jobs.plan import check_room
 from graphquilt.jobs.records import patch_graph_fingerprint, patch_key, stored_patch_graph, survey_graph
 from graphquilt.jobs.result import EmbeddedPatches
 from graphquilt.jobs.settings import JobSettings, keep_settings, readable_settings, stored_settings
 from graphquilt.jobs.source import open_graph, settle_graph
-from graphquilt.jobs.steps import cut_graph, stitch
+from graphquilt.jobs.steps import cut_graph
+from graphquilt.jobs.stitching import stitch_job
 from graphquilt.jobs.store import Record, Store, combined_digest, locked, short_path, store_folder, store_name
 from graphquilt.jobs.sweeps import shard_name
 from graphquilt.jobs.tasks import PatchInputs
-from graphquilt.jobs.versions import settle_rows
 from graphquilt.patches import Patch, PatchGraph
-from graphquilt.progress import ProgressCallback, report, resource_usage
+from graphquilt.progress import ProgressCallback, report
 
 _log = logging.getLogger(__name__)
 
@@ -267,6 +268,8 @@ class Job:
             whole = "patch_graph" in self.store and bool(self.store["patch_graph"].arrays)
         except FormatError:
             whole = False
+        if not whole:
+            check_room(self, "fennel", "clusters", "patches")
         lock = contextlib.nullcontext() if whole else locked(self.store)
         with lock:
             return cut_graph(self._need_graph(), self.settings, self.store, progress)
@@ -301,6 +304,8 @@ class Job:
         if settings.motions.rotate:
             patch_graph.check_dim(settings.dim)
         only = None if only is None else list(only)
+        if self.embedded() == 0:
+            check_room(self, "survey", "embedding", workers=int(getattr(executor, "n_workers", 1)))
         patches = embed_patches(
             self.graph,
             patch_graph,
@@ -323,25 +328,22 @@ class Job:
 
         If the store already has this embedding, nothing is done.
         """
-        settings, patch_graph = self.settings, self.patch_graph
-        if "embedding" in self.store:
-            with contextlib.suppress(JobError, FormatError):
-                _ = self.embedding
-                return self.alignment
-        self.patches.check(self.settings.dim, self.settings.recipe.runs)
-        shape, precision = (patch_graph.n_nodes, settings.dim), settings.recipe.precision
-        with locked(self.store), open_output(self.store, "embedding", shape, precision) as out:
-            with resource_usage() as cost:
-                alignment, X = stitch(patch_graph, self.patches, executor=executor, progress=progress, out=out)
-                alignment = settle_rows(self.store, alignment, X, free=settings.motions.free)
-            self.keep(alignment, X, cost)
-        report(progress, "embedding", 1, 1)
-        return alignment
+        with contextlib.suppress(JobError, FormatError):
+            _ = self.embedding
+            return self.alignment
+        check_room(self, "alignment")
+        with locked(self.store):
+            return stitch_job(self, executor=executor, progress=progress)
+
+    def keep_alignment(self, alignment: Alignment) -> Record:
+        """Write the alignment of the patches to the store."""
+        record = Record(alignment.to_arrays(), {**self.settings.stitching, "embeddings": self._embeddings_digest()})
+        self.store["alignment"] = record
+        return record
 
     def keep(self, alignment: Alignment, X: FloatArray, cost: Mapping[str, float]) -> None:
         """Write the alignment of the patches to the store, and then the embedding that was made with it."""
-        record = Record(alignment.to_arrays(), {**self.settings.stitching, "embeddings": self._embeddings_digest()})
-        self.store["alignment"] = record
+        record = self.keep_alignment(alignment)
         parameters = {"n_nodes": X.shape[0], "dim": X.shape[1], "alignment": _alignment_fingerprint(record)}
         self.store["embedding"] = Record({"embedding": X}, {**parameters, **cost})
 

@@ -35,6 +35,7 @@ _PURPOSES = {"classes": Signal.classes(), "links": Signal.links()}
 _TRAINING = ("negatives", "blend")  # fields of embedders that a recipe may set
 SMALL = 5_000  # nodes; a graph below this is one patch unless more are asked for
 PER_PATCH = 50_000  # nodes of a patch of a large graph
+MOST_KEPT = 1 << 30  # bytes of patches in one frame that are kept by default
 
 
 def default_patches(n_nodes: int) -> int:
@@ -174,7 +175,12 @@ class Recipe:
     branching : int, optional
         Align level by level, this many patches at a time; see :func:`graphquilt.align`.
     precision : {"float64", "float32", "float16"}
-        The type of the embedding; sums are made in double precision all the same.
+        The type of the embedding; sums are made in double precision all the same. With float16, embedded patches
+        have half precision too.
+    keep_patches : bool, optional
+        Whether a job in a folder keeps its embedded patches. By default it does, unless no motion is free and they
+        would take more than a gigabyte: they are then averaged into the embedding as they come. If False, patches
+        that had to be moved are removed once they are stitched.
     negatives, blend : optional
         Settings of the embedder; None leaves them alone. See :class:`graphquilt.VGAE`.
     purpose : {"classes", "links"}, optional
@@ -198,6 +204,7 @@ class Recipe:
     motions: Motions | None = None
     branching: int | None = None
     precision: Literal["float64", "float32", "float16"] = "float64"
+    keep_patches: bool | None = None
     negatives: int | None = None
     blend: float | None = None
     purpose: Literal["classes", "links"] | None = None
@@ -282,6 +289,13 @@ class Recipe:
     def undone(self, free: Motions) -> Motions:
         """Return the motions that alignment undoes for embeddings with these free motions."""
         return free if self.motions is None else self.motions
+
+    def averages_at_once(self, free: Motions, patch_graph: PatchGraph, dim: int) -> bool:
+        """Return whether rows of patches go straight into the average, which takes a shared start and one frame."""
+        if self.undone(free).free or not self.start or self.robust or self.refine or self.runs > 1:
+            return False
+        large = patch_graph.n_nodes * dim * np.dtype(self.precision).itemsize > MOST_KEPT
+        return patch_graph.n_patches > 1 and (large if self.keep_patches is None else not self.keep_patches)
 
     def row_weights(self, repeated: PatchGraph, graph: Graph | None) -> Sequence[Float64Array] | None:
         """Return the weight of each row of each patch of all runs, or None if all weights are equal."""

@@ -25,7 +25,7 @@ from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.records import patch_key
 from graphquilt.jobs.source import graph_damage
-from graphquilt.jobs.steps import stitch
+from graphquilt.jobs.stitching import stitch
 from graphquilt.jobs.store import Store, short_path, store_folder
 from graphquilt.jobs.versions import history
 from graphquilt.patches import PatchGraph

@@ -12,7 +12,7 @@ from scipy.special import betainc, ndtri
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, Int64Array
 from graphquilt.temporal.components import COUNTED, IS_COUNTED, RARE_COUNTS, Connections, to_comparable
 from graphquilt.temporal.memory import Pool, SideMemory
-from graphquilt.temporal.results import COMPONENTS, MEASURED, HostTable, PairTable, severity, top_two
+from graphquilt.temporal.results import COMPONENTS, MEASURED, HostTable, PairTable, severity
 from graphquilt.temporal.windows import SIDES
 
 _M, _C = len(MEASURED), len(COMPONENTS)
