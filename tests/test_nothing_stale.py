@@ -92,7 +92,16 @@ def test_a_patch_that_was_embedded_again_is_stitched_again(made, graph, tmp_path
 
 ORDER = ["clusters", "labels", "patch_graph", "survey", "patches/*/graph", "patches/*/kept*", "starts/0/*"]
 LATER = [*ORDER, "patches/*/embedding", "alignment", "embedding"]
-KEYS = ["clusters", "labels", "patch_graph", "survey", "patches/00001/graph", "patches/00001/kept0", "starts/0/0", "alignment"]
+KEYS = [
+    "clusters",
+    "labels",
+    "patch_graph",
+    "survey",
+    "patches/00001/graph",
+    "patches/00001/kept0",
+    "starts/0/0",
+    "alignment",
+]
 
 
 @pytest.mark.parametrize("key", KEYS)
