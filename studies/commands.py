@@ -142,6 +142,22 @@ def links(
 
 
 @app.command
+def update(
+    *,
+    out: OutFolder = Path("update"),
+    sets: Annotated[str, Parameter(help="Names of data sets, with commas; by default all three.")] = "",
+    data: DataFolder = None,
+    workers: Workers = Workers(workers=1),
+    output: Output = Output(),
+) -> None:
+    """Update jobs of graphs that have changed, and compare them with jobs made afresh."""
+    from studies.update import update_cells, update_page, write_update
+
+    _run(update_cells(words(sets), data=data), out, workers)
+    _show(write_update(out), update_page, output)
+
+
+@app.command
 def ablation(
     *,
     out: OutFolder = Path("ablation"),
@@ -273,6 +289,24 @@ def large(
 def _filled(flags: Flags, defaults: Mapping[str, object]) -> Flags:
     """Return flags with the values of the protocol where none is given."""
     return replace_fields(flags, {name: value for name, value in defaults.items() if getattr(flags, name) is None})
+
+
+@app.command
+def direction(
+    *,
+    sets: Names = "debian,wordnet,higgs",
+    dim: Annotated[int, Parameter(help="Dimensions, half of them for targets.")] = 128,
+    patches: Annotated[int, Parameter(validator=POSITIVE, help="Number of patches.")] = 10,
+    features: Annotated[bool, Parameter(help="Use the features of the nodes, where there are any.")] = False,
+    data: DataFolder = None,
+) -> None:
+    """Rank held-out links of directed graphs by Propagation with and without direction; one line of JSON each."""
+    from graphquilt.datasets.catalogue import dataset_folder
+    from studies.direction import measure
+
+    for name in words(sets):
+        for row in measure(dataset_folder(data), name, features=features, dim=dim, patches=patches):
+            print(json.dumps(row), flush=True)
 
 
 @app.command

@@ -200,7 +200,7 @@ class _Work:
     def embedding(self) -> Row:
         """Embed all patches on whatever executor there is."""
         job = self._job()
-        sizes, done = self._sizes(job), job.embedded()
+        sizes, done = self._sizes(job), job.count_embedded()
         left = 1 - done / sizes.n_patches
         check_disk(self.study.out, int(8 * sizes.dim * sizes.rows * left), "embedding the patches")
         with self.workers(sizes.n_patches - done) as pool:

@@ -252,16 +252,16 @@ def test_the_encoder_embeds_its_graph_again_and_new_nodes_too(tmp_path):
 @pytest.mark.parametrize("width", [WIDTH, 300])
 def test_an_encoder_of_all_parts_embeds_its_graph_again(tmp_path, width):
     graph, embedder = gq.Graph(adjacency(9), features(9, width)), gq.Propagation(4, clusters=20)
-    fit, survey = embedder.fit(graph, 0), embedder.survey(graph, 0)
+    fit = embedder.fit(graph, 0)
     fit.encoder.save(tmp_path / "basis.npz")
     encoder = BasisEncoder.load(tmp_path / "basis.npz")
-    np.testing.assert_allclose(encoder(graph, survey.nodes), fit.embedding, atol=1e-4)
-    assert np.isfinite(encoder(graph)).all()  # features tell enough
+    np.testing.assert_allclose(encoder(graph), fit.embedding, atol=1e-4)
+    assert np.isfinite(encoder(graph.renamed(np.arange(N) + 1000))).all()  # features tell enough
 
 
 def basis_file(path, settings, **arrays):
     names = [f"start_{name}" for name in arrays]
-    text = {"format": "graphquilt-basis", "version": 2, "settings": settings, "signal": {}, "arrays": names}
+    text = {"format": "graphquilt-basis", "version": 3, "settings": settings, "signal": {}, "arrays": names}
     description = np.frombuffer(json.dumps(text).encode(), np.uint8)
     np.savez(path, description=description, **{f"start_{name}": array for name, array in arrays.items()})
     return path
@@ -318,15 +318,17 @@ def test_surveys_of_other_shapes_are_refused():
             embedder.prepare(graph, 0, far=far)
 
 
-def test_an_encoder_of_memberships_takes_the_survey():
+def test_an_encoder_of_memberships_knows_nodes_by_their_ids():
     graph, embedder = gq.Graph(adjacency(10)), gq.Propagation(4, clusters=20, signal=EDGES)
-    fit, survey = embedder.fit(graph, 0), embedder.survey(graph, 0)
-    np.testing.assert_allclose(fit.encoder(graph, survey.nodes), fit.embedding, atol=1e-5)
-    with pytest.raises(InputError, match="knows nodes by 20 clusters of the graph it was made on"):
-        fit.encoder(graph)
+    fit = embedder.fit(graph, 0)
+    np.testing.assert_allclose(fit.encoder(graph), fit.embedding, atol=1e-5)
+    order = np.random.default_rng(0).permutation(N)
+    np.testing.assert_allclose(fit.encoder(graph.subgraph(order)), fit.embedding[order], atol=1e-5)
+    with pytest.raises(InputError, match="none of the 90 nodes has an id of the graph that this encoder was made on"):
+        fit.encoder(graph.renamed(np.arange(N) + 1000))
     grown = sp.csr_array(sp.block_diag([graph.adjacency, np.zeros((1, 1))])).tolil()
     grown[N, 0] = grown[0, N] = 1
-    Z = fit.encoder(gq.Graph(sp.csr_array(grown)), {"column": np.append(survey.nodes["column"], np.int32(-1))})
+    Z = fit.encoder(gq.Graph(sp.csr_array(grown)))
     similar = unit(Z[:N]) @ unit(Z[N:])[0]
     assert similar[0] > np.quantile(similar, 0.9)  # the new node lies beside its only neighbour
 

@@ -47,6 +47,7 @@ from .jobs import embed as embed
 from .jobs import embed_patches as embed_patches
 from .jobs import neighbours as neighbours
 from .jobs import stitch as stitch
+from .jobs import update as update
 from .linalg import Motions as Motions
 from .patches import Conductance as Conductance
 from .patches import Fennel as Fennel

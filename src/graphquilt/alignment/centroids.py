@@ -14,10 +14,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.id_mapping import PatchesLike, with_numbers
 from graphquilt.alignment.kernels import add_rows
 from graphquilt.alignment.measuring import measure_overlaps
 from graphquilt.alignment.patch_index import (
+    PatchesLike,
     PatchLike,
     check_count,
     checked_patch,
@@ -25,6 +25,7 @@ from graphquilt.alignment.patch_index import (
     index_patches,
     keep_open,
     row_weights,
+    with_numbers,
 )
 from graphquilt.alignment.relative import edge_errors
 from graphquilt.alignment.transforms import Alignment, with_fixed_frame

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -18,6 +19,7 @@ from graphquilt.alignment.relative import check_statistics, edge_errors, relativ
 from graphquilt.alignment.statistics import check_layout, load_value
 from graphquilt.alignment.verdict import verdict
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
+from graphquilt.drawing import network_svg
 from graphquilt.errors import FormatError, InputError, OverlapError
 from graphquilt.files import save_arrays
 from graphquilt.kernels import one_blas_thread
@@ -197,6 +199,12 @@ class Alignment(Fit):
     def load(cls, path: str | PathLike[str]) -> Alignment:
         """Read what ``save`` wrote."""
         return load_value(path, cls.from_arrays, what=WHAT, remedy=REMEDY)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the verdict, and the patches, joined by lines that redden with their error."""
+        verdict = "<br>".join(html.escape(line) for line in self.summary().splitlines())
+        picture = network_svg(np.ones(self.n_patches), self.edges, self.edge_weights, self.edge_errors)
+        return f"<div>{verdict}<br>{picture}</div>"
 
     def __repr__(self) -> str:
         worst = f", worst edge error {self.edge_errors.max():.3g}" if len(self.edges) else ""

@@ -28,14 +28,7 @@ JobFolder = Annotated[Path, Parameter(help="The folder of the job.")]
 OutFolder = Annotated[Path, Parameter(name=["--out", "-o"], help="The folder of the job; an existing job is resumed.")]
 
 POSITIVE = Number(gte=1)
-PARTITIONERS = {
-    "metis": "Metis",
-    "multilevel": "Multilevel",
-    "fennel": "Fennel",
-    "kaminpar": "KaMinPar",
-    "louvain": "Louvain",
-    "leiden": "Leiden",
-}
+PARTITIONERS = {name.lower(): name for name in ("Metis", "Multilevel", "Fennel", "KaMinPar", "Louvain", "Leiden")}
 EDGE_WEIGHTS = {"resistance": "Resistance", "conductance": "Conductance"}
 _TUNED = ("negatives", "blend")  # by a recipe
 _READING = ("directed", "bad_rows", "duplicates", "largest_component", "half_life")

@@ -1,9 +1,9 @@
-"""The commands that do the work: embed, or cut, embed-patches and stitch; and align."""
+"""The commands that do the work: embed, or cut, embed-patches and stitch; update; and align."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,7 +104,6 @@ def embed(
     output: Output = Output(),
 ) -> None:
     """Embed a graph: cut, embed-patches and stitch in one command. Rerun it to resume."""
-    from graphquilt.evaluate.pairs import count_pairs
     from graphquilt.jobs import DirectoryStore
 
     store = DirectoryStore(out)
@@ -118,7 +117,7 @@ def embed(
             job.run(executor=pool, progress=progress)
     graph = job.graph
     assert graph is not None
-    facts: dict[str, object] = {"nodes": graph.n_nodes, "edges": count_pairs(graph, exact=False), "patches": n_patches}
+    facts: dict[str, object] = {"nodes": graph.n_nodes, "edges": graph.n_edges, "patches": n_patches}
     facts |= {"weighted": graph.weights is not None, "dim": job.settings.dim, "recipe": training.name}
     _show_fit({"job": str(out), **facts, "runs": training.runs}, job, strict=strict, output=output)
 
@@ -169,10 +168,10 @@ def embed_patches(
     only = shard_patches(shard, total)
     opened = opened.revise(settings, only=only)
     n_patches = total if only is None else len(only)
-    before = opened.embedded(only)
+    before = opened.count_embedded(only)
     with watching() as progress, workers.executor(n_patches, settings.embedders) as pool:
         opened.embed(executor=pool, progress=progress, retries=retries, only=only)
-    counts = {"embedded": opened.embedded(only) - before, "already": before, "patches": total}
+    counts = {"embedded": opened.count_embedded(only) - before, "already": before, "patches": total}
     show({"job": str(job), **counts}, as_json=output.json)
 
 
@@ -193,6 +192,45 @@ def stitch(
     with watching() as progress, workers.executor(len(opened.patches)) as pool:
         opened.stitch(executor=pool, progress=progress)
     _show_fit({"job": str(job)}, opened, strict=strict, output=output)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ChangeFlags:
+    """What has changed, and how it is taken."""
+
+    add: Path | None = None
+    """Instead of the whole graph, edges that came."""
+    remove: Path | None = None
+    """Edges that went."""
+    features: Path | None = None
+    """Features of new nodes, or other ones of old nodes: a table with an id column."""
+    refresh: Annotated[bool, Parameter(negative="")] = False
+    """Make everything again, with new directions, turned onto the old ones."""
+    anyway: Annotated[bool, Parameter(negative="")] = False
+    """Accept a graph that has few ids in common with the job."""
+
+
+@app.command(help_epilogue="Example: graphquilt update job edges-of-today.csv")
+def update(
+    job: JobFolder,
+    edges: Annotated[Path | None, Parameter(help="The whole graph as it is now.")] = None,
+    *,
+    change: ChangeFlags = ChangeFlags(),
+    workers: Workers = Workers(),
+    output: Output = Output(),
+) -> None:
+    """Bring a job up to date with a graph that has changed; rows and frame stay. Rerun it to resume."""
+    from graphquilt.jobs import Job
+    from graphquilt.jobs import update as bring_up_to_date
+
+    opened = Job.open(job)
+    n_tasks = opened.settings.recipe.runs * opened.patch_graph.n_patches
+    with watching() as progress, workers.executor(n_tasks, opened.settings.embedders) as pool:
+        done = bring_up_to_date(opened, edges, **vars(change), executor=pool, progress=progress)
+    facts = {name: value for name, value in asdict(done).items() if value is not None}
+    facts["redone"] = f"{done.redone} of {facts.pop('n_patches')} patches"
+    show({"job": str(job), **(asdict(done) if output.json else facts), "verdict": done.verdict}, as_json=output.json)
 
 
 @app.command(help_epilogue="Example: graphquilt align a.vec b.parquet c.npz --out job")

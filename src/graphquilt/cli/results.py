@@ -1,4 +1,4 @@
-"""The commands that read a job: inspect, export, neighbours, report, map, evaluate; and plan."""
+"""The commands that read a job: inspect, export, neighbours, report, map; and plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from graphquilt.cli.flags import POSITIVE, EmbedderFlags, JobFolder, Output, Rec
 from graphquilt.cli.workers import Workers
 
 if TYPE_CHECKING:
-    from graphquilt.evaluate import EvaluationOptions
     from graphquilt.jobs import Job, JobStatus
     from graphquilt.report import MapOptions
 
@@ -107,6 +106,7 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     facts |= {"embedder": f"{_short_name(settings.to_parameters()['embedder'])}, {settings.dim} dimensions"}
     facts |= {"signal": status.signal} if status.signal else {}
     facts |= {"recipe": f"{settings.recipe.name}, seed {settings.seed}"}
+    facts |= {f"version {entry['version']}": _in_words(entry) for entry in status.history[-3:]}
     evaluation = status.records.get("evaluation")
     if evaluation is not None:
         facts["evaluation"] = {
@@ -120,6 +120,14 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     show(facts, as_json=False)
     show_advice(status.advice[:2])
     print(f"More: {job.command('inspect', '--all')}   {job.command('report')}")
+
+
+def _in_words(entry: dict[str, object]) -> str:
+    """Return one update of the history as a line."""
+    line = "{date}: nodes +{nodes_added} -{nodes_gone}, edges +{edges_added} -{edges_removed}, {redone} of {n_patches} "
+    line = line.format(**entry) + "patches again"
+    share, before = entry.get("share"), entry.get("share_before")
+    return f"{line}, share {share:.2f} ({before:.2f})" if isinstance(share, float) else line
 
 
 def _verdict(fit: list[str]) -> list[str]:
@@ -201,6 +209,8 @@ class MapFlags:
     """Draw at most this many nodes, a random sample. [default: 100000]"""
     seed: int | None = None
     """Random seed of the sample and of UMAP. [default: 0]"""
+    like: Path | None = None
+    """Draw nodes where the map of this job has them: of the job itself before its update, or of another."""
 
     def options(self) -> MapOptions:
         """Return the options of the library, with its defaults."""
@@ -315,64 +325,3 @@ def plan(
     print(f"free: {estimate.memory_available / 1e9:.1f} GB of memory, {estimate.disk_available / 1e9:.1f} GB of disk")
     for line in estimate.advice or ("It fits.",):
         print(line)
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class MeasuringFlags:
-    """How an embedding is measured."""
-
-    max_edges: int | None = None
-    """Look at this many edges at most. [default: all]"""
-    splits: int = 50
-    """Random splits for the classification."""
-    seed: int = 0
-    """Seed of all random choices."""
-
-    def options(self) -> EvaluationOptions:
-        """Return the options of the library."""
-        from graphquilt.evaluate import EvaluationOptions
-
-        return EvaluationOptions(seed=self.seed, splits=self.splits, max_edges=self.max_edges)
-
-
-@app.command(help_epilogue="Example: graphquilt evaluate job --labels labels.csv")
-def evaluate(
-    job: Annotated[Path, Parameter(help="The folder of the job.")],
-    *,
-    labels: Annotated[
-        Path | None,
-        Parameter(help="Classes: a file with an id and a label in each row (CSV, TSV, Parquet), or an array (.npy)."),
-    ] = None,
-    diagnose: Annotated[bool, Parameter(help="Measure what each step loses, and what one encoder would give.")] = False,
-    compare: Annotated[
-        bool, Parameter(help="Measure the patches without alignment too, and the embedding of --full.")
-    ] = False,
-    full: Annotated[Path | None, Parameter(help="An embedding of the whole graph (.npy) to compare with.")] = None,
-    measuring: MeasuringFlags = MeasuringFlags(),
-    output: Output = Output(),
-) -> None:
-    """Measure how well an embedding separates edges from non-edges, and classes from each other."""
-    from graphquilt.graph.reading.node_tables import read_classes
-    from graphquilt.jobs import Job, compare_job, evaluate_job
-    from graphquilt.jobs.export import job_ids
-    from graphquilt.jobs.source import read_array
-
-    opened, whole = Job.open(job), read_array(full, "an embedding")
-    classes = None if labels is None else read_classes(labels, job_ids(opened, opened.n_nodes))
-    options = measuring.options()
-    evaluation = evaluate_job(opened, labels=classes, full=whole, diagnosis=diagnose, options=options)
-    figures = {name: value for name, value in asdict(evaluation.quality).items() if value is not None}
-    if evaluation.diagnosis is not None:
-        figures["diagnosis"] = str(evaluation.diagnosis).splitlines()
-        if output.json:  # the sentences hold these figures too
-            figures |= {"losses": evaluation.diagnosis.losses, "unit": evaluation.diagnosis.measure}
-            if evaluation.diagnosis.shared is not None:
-                figures["shared"] = asdict(evaluation.diagnosis.shared)
-    if compare:
-        graph = None if classes is None or opened.graph is None else opened.graph.with_attributes(labels=classes)
-        figures["routes"] = {
-            route: {name: value for name, value in asdict(measured).items() if value is not None}
-            for route, measured in compare_job(opened, graph=graph, full=whole, options=options).items()
-        }
-    show({"job": str(job), **figures}, as_json=output.json)

@@ -22,7 +22,9 @@ from graphquilt.embedders.shared_start import FarField
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import map_arrays, save_arrays
 from graphquilt.graph import Graph
+from graphquilt.graph.reading.ids import find_ids
 from graphquilt.linalg import fixed_signs
+from graphquilt.patches import join_neighbours
 
 if TYPE_CHECKING:
     from graphquilt.embedders.propagation import Propagation
@@ -31,7 +33,7 @@ GRID = 18  # bits behind the binary point of a rounded row
 MOST = 1 << 14  # rows that are multiplied at once
 NEGLIGIBLE = 1e-6  # a direction with less than this share of the largest eigenvalue is rounding error
 FORMAT = "graphquilt-basis"
-VERSION = 2
+VERSION = 3
 SHARED = {"basis": 2, "feature_share": 0, "gain": 1, "role": 2}  # what encoders keep of a survey, and its dimensions
 
 
@@ -152,17 +154,20 @@ class BasisEncoder:
     """A :class:`~graphquilt.Propagation` with the start that it found on one graph; calling it embeds another graph.
 
     ``embedder.start`` has the directions. ``shared`` is what the survey of that graph has for all patches, without the
-    tables of its far field.
+    tables of its far field. ``known`` has the ``ids`` of its nodes and the ``column`` of each: nodes of another graph
+    are known by their ids, and new ones join the column of most of their neighbours.
     """
 
     embedder: Propagation
     shared: Mapping[str, AnyArray] = field(default_factory=dict)
+    known: Mapping[str, AnyArray] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, embedder: Propagation, far: FarField | None) -> BasisEncoder:
-        """Return the encoder of an embedder with a shared start."""
-        shared = {} if far is None else far.shared
-        return cls(embedder, {name: shared[name] for name in SHARED if name in shared})
+    def of(cls, embedder: Propagation, graph: Graph, far: FarField | None) -> BasisEncoder:
+        """Return the encoder of an embedder with a shared start, made on a graph."""
+        shared, nodes = ({}, {}) if far is None else (far.shared, far.nodes)
+        known = {"ids": _ids(graph), "column": np.asarray(nodes["column"])} if "column" in nodes else {}
+        return cls(embedder, {name: shared[name] for name in SHARED if name in shared}, known)
 
     def __repr__(self) -> str:
         start = self.embedder.start or {}
@@ -173,24 +178,21 @@ class BasisEncoder:
         """Number of columns of the embedding."""
         return self.embedder.dim
 
-    def __call__(self, graph: Graph, survey: Mapping[str, AnyArray] | None = None) -> Float32Array:
-        """Embed a graph with the features that the encoder was made with, (n, dim).
-
-        ``survey`` has one row per node, as the ``nodes`` of :meth:`graphquilt.Propagation.survey` for the first graph:
-        the ``column`` of a node that was not in that graph is -1. Without it, memberships in clusters are unknown.
-        """
+    def __call__(self, graph: Graph) -> Float32Array:
+        """Embed a graph with the features that the encoder was made with, or without features, (n, dim)."""
         from graphquilt.embedders.signals import role_rows
 
         graph = graph.undirected()
         nodes: dict[str, AnyArray] = {}
         if "gain" in self.shared:
-            unknown = np.full(graph.n_nodes, -1, dtype=np.int32)
-            nodes["column"] = np.asarray((survey or {}).get("column", unknown))
-            if survey is None and graph.features is None:
+            rows = find_ids(self.known["ids"], _ids(graph))
+            columns = np.where(rows >= 0, self.known["column"][rows], -1).astype(np.int32)
+            if graph.features is None and (columns < 0).all():
                 raise InputError(
-                    f"this encoder knows nodes by {len(self.shared['gain'])} clusters of the graph it was made on, and "
-                    f"nothing tells which of them the {graph.n_nodes} nodes are in; pass the survey of that graph."
+                    f"none of the {graph.n_nodes} nodes has an id of the graph that this encoder was made on, such as "
+                    f"{self.known['ids'][0].item()!r}, and without features nothing else tells where they lie."
                 )
+            nodes["column"] = join_neighbours(graph, columns)
         if "role" in self.shared:
             nodes["role"], _ = role_rows(graph)
         far = FarField(graph.n_nodes, nodes, self.shared, np.zeros(graph.n_nodes + 1, dtype=np.int64))
@@ -202,8 +204,10 @@ class BasisEncoder:
         settings = {name: getattr(self.embedder, name) for name in names}
         start = {f"start_{name}": values for name, values in (self.embedder.start or {}).items()}
         description = {"format": FORMAT, "version": VERSION, "settings": settings, "signal": vars(self.embedder.signal)}
-        text = json.dumps({**description, "arrays": [*start, *self.shared]})
-        save_arrays(Path(path), {"description": np.frombuffer(text.encode(), dtype=np.uint8), **start, **self.shared})
+        known = {f"known_{name}": values for name, values in self.known.items()}
+        text = json.dumps({**description, "arrays": [*start, *self.shared, *known]})
+        arrays = {"description": np.frombuffer(text.encode(), dtype=np.uint8), **start, **self.shared, **known}
+        save_arrays(Path(path), arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> BasisEncoder:
@@ -229,6 +233,13 @@ class BasisEncoder:
             for name, values in shared.items():
                 if values.ndim != SHARED[name] or values.dtype.kind not in "iuf":
                     raise ValueError(f"its {name} is {values.dtype} of shape {values.shape}")
-            return cls(embedder, shared)
+            known = {name.removeprefix("known_"): arrays[name] for name in arrays if name.startswith("known_")}
+            if "gain" in arrays and (known["column"].dtype.kind != "i" or known["column"].shape != known["ids"].shape):
+                raise ValueError("the columns of its nodes are not one whole number for each id")
+            return cls(embedder, shared, known)
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"{path} does not hold the settings of a basis: {error}.") from error
+
+
+def _ids(graph: Graph) -> AnyArray:
+    return np.arange(graph.n_nodes) if graph.node_ids is None else np.asarray(graph.node_ids)

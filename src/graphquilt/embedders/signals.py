@@ -101,13 +101,7 @@ class Signal:
 
     @classmethod
     def named(cls, name: str) -> Signal:
-        """Return the signal of a name: default, features, edges, own_features, classes or links.
-
-        Examples
-        --------
-        >>> Signal.named("edges") == Signal.edges()
-        True
-        """
+        """Return the signal of a name: default, features, edges, own_features, classes or links."""
         known = {"default": cls, **{word: getattr(cls, word) for word in NAMED}}
         if name not in known:
             raise InputError(f"'{name}' is not a signal; choose one of {', '.join(known)}.")

@@ -26,7 +26,15 @@ from graphquilt.embedders.walks import WALK_RESTART, WALK_STEPS, Walk, degrees_w
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.graph.structure import Features
-from graphquilt.patches import CoarseGraph, coarse_graph, default_partitioner, fine_clusters, is_large, merge_clusters
+from graphquilt.patches import (
+    CoarseGraph,
+    coarse_graph,
+    default_partitioner,
+    fine_clusters,
+    is_large,
+    join_neighbours,
+    merge_clusters,
+)
 
 if TYPE_CHECKING:
     from graphquilt.embedders.propagation import Propagation
@@ -42,8 +50,19 @@ RANDOM_SEED = 20_261_116  # of probes and first blocks, the same for all graphs
 ROUNDS, GROWTH = 3, 0.01  # rounds that look for a basis, which end when one adds less than this share
 
 
-def survey_graph(embedder: Propagation, graph: Graph, clusters: CoarseGraph | None, *, cut: bool) -> Survey:
-    """Return what patches need to know of an undirected graph; see :meth:`Propagation.survey`."""
+def survey_graph(
+    embedder: Propagation,
+    graph: Graph,
+    clusters: CoarseGraph | None,
+    *,
+    cut: bool,
+    members: tuple[Graph, CoarseGraph | None] | None = None,
+) -> Survey:
+    """Return what patches need to know of an undirected graph; see :meth:`Propagation.survey`.
+
+    ``members`` is the graph of n nodes, with its far clusters, whose double cover this one is: memberships are in its
+    clusters.
+    """
     width = feature_width(graph)
     weights = embedder.signal.weights(features=width > 0, share=0.0)  # of all parts that may be needed
     has_features = any(part in weights for part in FEATURE_PARTS)
@@ -65,12 +84,38 @@ def survey_graph(embedder: Propagation, graph: Graph, clusters: CoarseGraph | No
     if "role" in weights and len(graph.indices):
         nodes["role"], shared["role"] = role_rows(graph)
     if "clusters" in weights:
-        column, share = _columns(embedder, graph, far)
+        column, share = _columns(embedder, *((graph, far) if members is None else members))
         nodes["column"], shared["gain"] = column, (1 / share).astype(np.float32)
         if cut and tables is not None:
-            shared["column_tables"] = tables.of_columns(column, len(share), embedder.block)
+            both = column if members is None else np.concatenate([column, column])
+            shared["column_tables"] = tables.of_columns(both, len(share), embedder.block)
     if has_features and tables is not None:
         shared |= _feature_arrays(embedder, graph, tables, cut=cut)
+    return Survey(nodes, shared)
+
+
+def follow_graph(
+    embedder: Propagation, graph: Graph, before: Survey, clusters: CoarseGraph | None, *, renew: bool
+) -> Survey:
+    """Return the survey of a graph that has changed since ``before``; see :meth:`Propagation.follow`."""
+    degree, loop = degrees_with_loops(graph)
+    nodes: dict[str, AnyArray] = {"degree": degree, "loop": loop, "sampled": in_sample(graph.n_nodes, embedder.sample)}
+    shared = dict(before.shared)
+    if "column" in before.nodes:
+        nodes["column"] = join_neighbours(graph, before.nodes["column"])
+    if "role" in before.nodes:
+        nodes["role"], _ = role_rows(graph)
+    if clusters is None or "cluster" not in before.nodes:
+        return Survey(nodes, shared)
+    nodes["cluster"] = clusters.clusters
+    if renew:
+        far = FarTables(clusters, degree, loop)
+        if "column_tables" in shared:
+            shared["column_tables"] = far.of_columns(nodes["column"], len(shared["gain"]), embedder.block)
+        if "feature_tables" in shared:
+            assert graph.features is not None
+            averages = far.averages(graph.features, row_scale(graph))
+            shared["feature_tables"] = _feature_tables(embedder, far, averages, shared.get("basis"))
     return Survey(nodes, shared)
 
 
@@ -84,17 +129,21 @@ def _feature_arrays(embedder: Propagation, graph: Graph, far: FarTables, *, cut:
     if width > DIRECTIONS:
         rows = np.flatnonzero(in_sample(graph.n_nodes, BASIS_ROWS))
         signal = NearlySpread(graph, rows, scale, far, averages, restart=restart, steps=max(steps, 1))
-        V, share, growth = feature_basis(signal, embedder.basis_width, embedder.dim)
+        V, share, growth = feature_basis(signal, embedder.basis_width, embedder.n_directions)
         shared["feature_share"], shared["feature_growth"] = np.array(share), np.array(growth)
         if width > embedder.basis_width:
             shared["basis"] = V
     if cut:
-        M = averages
-        if "basis" in shared:
-            M = times(averages, np.asarray(shared["basis"], dtype=np.float32))
-        dense = np.asarray(M.toarray() if isinstance(M, sp.csr_array) else M, dtype=np.float32)
-        shared["feature_tables"] = far.tables(dense, np.float32, restart=restart, steps=steps, block=embedder.block)
+        shared["feature_tables"] = _feature_tables(embedder, far, averages, shared.get("basis"))
     return shared
+
+
+def _feature_tables(embedder: Propagation, far: FarTables, averages: Features, basis: AnyArray | None) -> AnyArray:
+    """Return the tables of the features, or of their reduction by ``basis``."""
+    M = averages if basis is None else times(averages, np.asarray(basis, dtype=np.float32))
+    dense = np.asarray(M.toarray() if isinstance(M, sp.csr_array) else M, dtype=np.float32)
+    restart, steps = float(embedder.restart), embedder.steps
+    return far.tables(dense, np.float32, restart=restart, steps=steps, block=embedder.block)
 
 
 def _columns(embedder: Propagation, graph: Graph, far: CoarseGraph | None) -> tuple[AnyArray, Float32Array]:

@@ -18,6 +18,7 @@ from graphquilt.files import array_file, temporary_sibling, translate_disk_error
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.source import node_ids
 from graphquilt.jobs.store import store_folder
+from graphquilt.jobs.versions import gone_nodes
 
 logger = logging.getLogger(__name__)
 Dtype = Literal["float32", "float64"]
@@ -90,7 +91,10 @@ def export_embedding(
     if name == "word2vec" and dtype == "float64":
         raise InputError("word2vec text has only 6 digits. For float64, export to .npy, .parquet, .csv or .tsv.")
     X = job.embedding
-    write_embedding(path, job_ids(job, len(X)), X, format=name, dtype=dtype, unit=unit)
+    ids, gone = job_ids(job, len(X)), gone_nodes(job.store, len(X))
+    if gone is not None:
+        ids, X = ids[~gone], np.asarray(X)[~gone]
+    write_embedding(path, ids, X, format=name, dtype=dtype, unit=unit)
     return path
 
 

@@ -10,11 +10,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.arrays import AnyArray, Float64Array, Int64Array
+from graphquilt.arrays import AnyArray, BoolArray, Float64Array, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.jobs.export import job_ids
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.result import Result
+from graphquilt.jobs.versions import gone_nodes
 
 _ROWS = 65_536  # rows in memory at once
 _COMPARED = 100_000  # ids whose spelling is compared with that of an unknown one
@@ -66,14 +67,32 @@ def neighbours(
         raise InputError(f"metric is 'cosine' or 'inner', not {metric!r}.")
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k must be a positive integer, not {k!r}.")
-    row = node_row(known, node)
+    row, gone = node_row(known, node), nodes_gone_from(embedding, len(X))
+    refuse_gone(gone, row, known)
     target = np.array(X[row], dtype=np.float64)
     if metric == "cosine":
         if not np.any(target):
             raise InputError(f"node {node!r} lies at the origin, where angles mean nothing; use the inner product.")
         target /= np.linalg.norm(target)
-    rows, scores = _largest(X, target, row, min(int(k), len(X) - 1), metric)
+    left_out = np.array([row]) if gone is None else np.union1d(np.flatnonzero(gone), row)
+    rows, scores = _largest(X, target, left_out, min(int(k), len(X) - len(left_out)), metric)
     return Neighbours(node, known[rows], rows, scores)
+
+
+def nodes_gone_from(embedding: object, n_nodes: int) -> BoolArray | None:
+    """Return which nodes (n,) are gone from a job or result; None if none are."""
+    job = embedding.job if isinstance(embedding, Result) else embedding
+    return gone_nodes(job.store, n_nodes) if isinstance(job, Job) else None
+
+
+def refuse_gone(gone: BoolArray | None, rows: int | Int64Array, ids: AnyArray) -> None:
+    """Refuse nodes that are gone."""
+    asked = np.atleast_1d(rows).ravel()
+    left = asked[gone[asked]] if gone is not None else asked[:0]
+    if len(left):
+        raise InputError(
+            f"node {ids[left[0]].item()!r} is gone: it was not in the graph at the last update of the job."
+        )
 
 
 def _rows_and_ids(embedding: npt.ArrayLike | Result | Job, ids: npt.ArrayLike | None) -> tuple[AnyArray, AnyArray]:
@@ -93,7 +112,9 @@ def _rows_and_ids(embedding: npt.ArrayLike | Result | Job, ids: npt.ArrayLike | 
     return X, known
 
 
-def _largest(X: AnyArray, target: Float64Array, row: int, k: int, metric: Metric) -> tuple[Int64Array, Float64Array]:
+def _largest(
+    X: AnyArray, target: Float64Array, left_out: Int64Array, k: int, metric: Metric
+) -> tuple[Int64Array, Float64Array]:
     """Return the rows with the k largest scores and these scores, in descending order; ties go to the first rows."""
     rows, scores = np.empty(0, dtype=np.int64), np.empty(0)
     for start in range(0, len(X), _ROWS):
@@ -102,8 +123,8 @@ def _largest(X: AnyArray, target: Float64Array, row: int, k: int, metric: Metric
         if metric == "cosine":
             lengths = np.linalg.norm(block, axis=1)
             values = values / np.where(lengths > 0, lengths, 1)
-        if start <= row < start + len(block):
-            values[row - start] = -np.inf  # the node itself
+        inside = left_out[(left_out >= start) & (left_out < start + len(block))]
+        values[inside - start] = -np.inf  # the node itself, and nodes that are gone
         rows = np.concatenate([rows, np.arange(start, start + len(block))])
         scores = np.concatenate([scores, values])
         if len(rows) > k:

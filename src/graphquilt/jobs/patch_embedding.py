@@ -17,7 +17,7 @@ from graphquilt.embedders.shared_start import Arrays, SharedStart, checked_array
 from graphquilt.errors import FormatError, InputError, JobError, QuiltError
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import describe, differences
-from graphquilt.jobs.options import Recipe, check_recipe
+from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.records import patch_key, patch_seed
 from graphquilt.jobs.result import EmbeddedPatches
 from graphquilt.jobs.settings import JobSettings, default_embedders, resolve_recipe
@@ -144,7 +144,6 @@ def _settings(
     elif embedder is None and recipe is None and seed is None:
         return carried
     recipe = carried.recipe if recipe is None else recipe
-    check_recipe(recipe)
     seed = carried.seed if seed is None else seed
     embedders = carried.embedder if embedder is None else _with_dims(embedder, graph, patch_graph, seed)
     n_embedders = len(embedders) if isinstance(embedders, tuple) else patch_graph.n_patches
@@ -224,12 +223,13 @@ def _stored_start(run: EmbeddingRun, r: int, step: int, before: Start | None) ->
     except FormatError as error:
         _log.warning("the shared start is made again: %s", error)
         return None
-    wanted = _parameters(run, r, step, before)
+    taken = run.reused.get(key) == record.digest
+    wanted = {} if taken else _parameters(run, r, step, before)
     changes = differences({name: record.parameters.get(name) for name in wanted}, wanted)
     if changes:
         _log.warning("the shared start is made again: it was made with %s", changes)
         return None
-    start = Start(record.arrays, record.digest, key, f"kept{step}")
+    start = Start(record.arrays, record.digest, key, None if taken else f"kept{step}")
     try:
         _ = _embedder(run, r, start).complete
     except Exception as error:  # the embedder may say anything of a start that it did not make

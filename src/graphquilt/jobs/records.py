@@ -30,14 +30,7 @@ def patch_key(patch: int, content: str) -> str:
 
 
 def patch_seed(seed: int, patch: int) -> int:
-    """Return the seed of one patch: that of child ``patch`` of ``SeedSequence(seed).spawn(p)``, for any p.
-
-    Examples
-    --------
-    >>> children = np.random.SeedSequence(7).spawn(4)
-    >>> patch_seed(7, 3) == children[3].generate_state(1)[0]
-    np.True_
-    """
+    """Return the seed of one patch: that of child ``patch`` of ``SeedSequence(seed).spawn(p)``, for any p."""
     return int(np.random.SeedSequence(seed, spawn_key=(patch,)).generate_state(1)[0])
 
 
@@ -178,16 +171,10 @@ def survey_graph(
     """
     if not shares_start(embedder):
         return None
-    several = patch_graph.n_patches > 1
-    parameters: dict[str, object] = {"embedder": describe(embedder), "seed": seed}
-    parameters["patches"] = patch_graph_fingerprint(patch_graph)
     clusters = None
-    if graph is not None:
-        parameters["graph"] = graph_fingerprint(graph)
-        # Of a large graph that is not cut, clusters give the order in which its nodes are walked.
-        if several or is_large(graph):
-            clusters = far_clusters(store, graph, progress)
-            parameters["clusters"] = record_digest(store, "clusters")
+    if graph is not None and needs_clusters(graph, patch_graph):
+        clusters = far_clusters(store, graph, progress)
+    parameters = _survey_parameters(store, graph, embedder, seed, patch_graph)
     try:
         record = store["survey"]
         changes = differences({name: record.parameters.get(name) for name in parameters}, parameters)
@@ -199,13 +186,37 @@ def survey_graph(
         pass
     if graph is None:
         return None
-    made = embedder.survey(graph, seed, clusters=clusters, cut=several)
-    counts = np.zeros(graph.n_nodes, dtype=np.uint16)  # of patches that each node is in; they stop at 65 535
+    made = embedder.survey(graph, seed, clusters=clusters, cut=patch_graph.n_patches > 1)
+    return keep_survey(store, made, graph, patch_graph, made_by=(embedder, seed))
+
+
+def needs_clusters(graph: Graph, patch_graph: PatchGraph) -> bool:
+    """Return whether a survey has far clusters; if a large graph is not cut, its nodes are walked in their order."""
+    return patch_graph.n_patches > 1 or is_large(graph)
+
+
+def _survey_parameters(
+    store: Store, graph: Graph | None, embedder: Embedder, seed: int, patch_graph: PatchGraph
+) -> dict[str, object]:
+    parameters: dict[str, object] = {"embedder": describe(embedder), "seed": seed}
+    parameters["patches"] = patch_graph_fingerprint(patch_graph)
+    if graph is not None:
+        parameters["graph"] = graph_fingerprint(graph)
+        if needs_clusters(graph, patch_graph):
+            parameters["clusters"] = record_digest(store, "clusters")
+    return parameters
+
+
+def keep_survey(
+    store: Store, survey: Survey, graph: Graph, patch_graph: PatchGraph, *, made_by: tuple[Embedder, int]
+) -> StoredSurvey:
+    """Write a survey to a store, with the number of patches that each node is in."""
+    counts = np.zeros(graph.n_nodes, dtype=np.uint16)  # they stop at 65 535
     for members in patch_graph.node_sets:
         counts[members] += counts[members] < np.iinfo(counts.dtype).max
-    arrays = {f"node_{name}": array for name, array in sorted({**made.nodes, "patches": counts}.items())}
-    arrays |= {f"shared_{name}": array for name, array in sorted(made.shared.items())}
-    store["survey"] = Record(arrays, parameters)
+    arrays = {f"node_{name}": array for name, array in sorted({**survey.nodes, "patches": counts}.items())}
+    arrays |= {f"shared_{name}": array for name, array in sorted(survey.shared.items())}
+    store["survey"] = Record(arrays, _survey_parameters(store, graph, *made_by, patch_graph))
     return stored_survey(store["survey"])
 
 
@@ -277,7 +288,7 @@ def _far_of(arrays: Mapping[str, AnyArray], parameters: Parameters, n: int) -> F
         raise FormatError(f"the survey in a patch's record does not have one row for each of {n} nodes.")
     indptr, clusters, weights = arrays["far_indptr"], arrays.get("far_clusters"), arrays.get("far_weights")
     whole = all(array is not None and array.ndim == 1 and array.dtype.kind in "iu" for array in (indptr, clusters))
-    if clusters is None or not whole or len(indptr) != n + 1:
+    if clusters is None or not whole or len(indptr) not in (n + 1, 2 * n + 1):
         raise FormatError(f"the edges that leave a patch of {n} nodes are not one list of clusters per node.")
     try:
         check_rows(np.asarray(indptr), len(clusters))

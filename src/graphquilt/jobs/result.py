@@ -17,6 +17,7 @@ from graphquilt.alignment import Alignment
 from graphquilt.alignment.fit import FrameFit
 from graphquilt.alignment.patch_index import checked_patch, stranded_nodes
 from graphquilt.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from graphquilt.drawing import main_plane, points_svg, sample_rows
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.graph import Graph
 from graphquilt.jobs.records import patch_key, stored_patch_graph
@@ -30,24 +31,12 @@ if TYPE_CHECKING:
     from graphquilt.jobs.job import Job
     from graphquilt.jobs.nearest import Neighbours
 
-_DRAWN = 1000  # nodes of the picture in a notebook
-_SIDE = 260  # its side in pixels
-_COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f")
-
 
 class EmbeddedPatches(LazySequence[Patch]):
-    """The embedded patches of a store, each opened whenever it is asked for.
+    """The embedded patches of a store, each opened whenever it is asked for; ``which`` of them, by default all.
 
-    Parameters
-    ----------
-    store : Store
-    node_sets : sequence of int arrays
-        Node ids of each patch; row r of an embedding belongs to ``node_sets[k][r]``.
-    which : sequence of int, optional
-        The numbers of the patches; by default all of them in order.
-    settings : JobSettings, optional
-        How they were embedded: the defaults of :func:`graphquilt.stitch`.
-    graph : Graph, optional
+    Row r of an embedding belongs to ``node_sets[k][r]``. ``settings``, how they were embedded, and ``graph`` are the
+    defaults of :func:`graphquilt.stitch`.
     """
 
     def __init__(
@@ -226,15 +215,19 @@ class Result:
 
     def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
         """Write a page with the map, the patches and the quality of the fit; return its path."""
-        job = self.job
-        if job is None:
-            from graphquilt.jobs.job import Job
+        return Path(graphquilt.report.write_job_report(self.as_job(), Path(path)))
 
-            if not isinstance(self.patches, EmbeddedPatches) or self.patches.settings is None:
-                raise InputError("only the result of gq.embed or gq.align_files knows what a page shows.")
-            job = Job(self.patches.store, self.patches.settings, self.patches.graph)
-            job.keep(self.alignment, self.embedding, {})
-        return Path(graphquilt.report.write_job_report(job, Path(path)))
+    def as_job(self) -> Job:
+        """Return the job that made this, or one in memory that has the same records."""
+        from graphquilt.jobs.job import Job
+
+        if self.job is not None:
+            return self.job
+        if not isinstance(self.patches, EmbeddedPatches) or self.patches.settings is None:
+            raise InputError("only the result of gq.embed or gq.align_files knows how it was made.")
+        job = Job(self.patches.store, self.patches.settings, self.patches.graph)
+        job.keep(self.alignment, self.embedding, {})
+        return job
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: a few facts, the verdict, and the two main directions of the embedding."""
@@ -242,22 +235,8 @@ class Result:
         patches = self.alignment.n_patches
         facts = f"{nodes:,} nodes in {dim} dimensions, {patches} {'patch' if patches == 1 else 'patches'}"
         verdict = "<br>".join(html.escape(line) for line in self.alignment.summary().splitlines()[:3])
-        return f"<div><b>{facts}</b><br>{verdict}<br>{self._picture()}</div>"
-
-    def _picture(self) -> str:
-        """Draw a sample of the nodes in SVG, coloured by class if the graph has labels."""
-        rows = np.linspace(0, len(self.embedding) - 1, min(len(self.embedding), _DRAWN)).astype(np.int64)
-        X = np.asarray(self.embedding[rows], dtype=np.float64)
-        X = X - X.mean(axis=0)
-        _, _, directions = np.linalg.svd(X, full_matrices=False)
-        places = np.zeros((len(X), 2))
-        places[:, : min(2, len(directions))] = X @ directions[:2].T
-        span = np.abs(places).max() or 1.0
-        at = (_SIDE / 2 * (1 + 0.95 * places / span)).round(1)
+        rows = sample_rows(nodes)
         graph = getattr(self.patches, "graph", None)
-        labels = np.zeros(len(rows), dtype=np.int64) if graph is None or graph.labels is None else graph.labels[rows]
-        dots = [
-            f'<circle cx="{x}" cy="{y}" r="2" fill="{_COLOURS[int(label) % len(_COLOURS)] if label >= 0 else "#bbb"}"/>'
-            for (x, y), label in zip(at.tolist(), labels.tolist(), strict=True)
-        ]
-        return f'<svg width="{_SIDE}" height="{_SIDE}" xmlns="http://www.w3.org/2000/svg">{"".join(dots)}</svg>'
+        classes = None if graph is None or graph.labels is None else np.asarray(graph.labels)[rows]
+        picture = points_svg({"": main_plane(self.embedding[rows])}, classes)
+        return f"<div><b>{facts}</b><br>{verdict}<br>{picture}</div>"

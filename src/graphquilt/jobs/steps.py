@@ -60,7 +60,7 @@ def embed(
     seed: int = 0,
     choose_by: npt.ArrayLike | None = None,
     executor: Executor | None = None,
-    store: Store | None = None,
+    store: Store | str | os.PathLike[str] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Result:
     """Embed a graph from patches: cut it, embed every patch, stitch.
@@ -88,9 +88,9 @@ def embed(
         :class:`graphquilt.Propagation`. Do not evaluate on the same labels.
     executor : concurrent.futures.Executor, optional
         Works on the embeddings and on the comparison of overlaps.
-    store : Store, optional
-        Keeps every result, and resumes an earlier run. With a :class:`graphquilt.DirectoryStore` the command line can
-        resume the job too.
+    store : Store or path, optional
+        Keeps every result, and resumes an earlier run. With the path of a folder, or a
+        :class:`graphquilt.DirectoryStore`, the command line can resume the job too.
     progress : callable, optional
 
     Returns
@@ -105,6 +105,10 @@ def embed(
     >>> embed(ring, dim=2, n_patches=3).embedding.shape
     (90, 2)
     """
+    if isinstance(store, str | os.PathLike):
+        from graphquilt.jobs.directory import DirectoryStore
+
+        store = DirectoryStore(store)
     records: Store = {} if store is None else store
     embedders, source = default_embedders(embedder, dim), JobSettings.source
     whole: Graph | None = None

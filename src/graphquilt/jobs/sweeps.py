@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from graphquilt.arrays import Float64Array
 from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import SharedStart, shares_start, with_start
 from graphquilt.errors import EmbedderError, FormatError, JobError, PatchesFailedError
@@ -39,6 +40,7 @@ from graphquilt.jobs.tasks import (
     embedder_of_run,
     perform,
 )
+from graphquilt.jobs.versions import frame_rotation, taken_over
 from graphquilt.patches import PatchGraph
 from graphquilt.progress import ProgressCallback, report
 
@@ -76,6 +78,8 @@ class EmbeddingRun:
     embedders: list[Embedder] = field(init=False)  # of each patch of each run
     repeated: PatchGraph = field(init=False)  # the patches of all runs
     patches: str = field(init=False)  # the fingerprint of the patch graph
+    reused: Mapping[str, str] = field(init=False)  # digests of records that an update has taken over
+    frame: tuple[Float64Array, str] | None = field(init=False)  # the rotation onto the frame of an earlier version
     has_start: bool = field(init=False)  # it is wanted, and all patches of a run have the same embedder
 
     def __post_init__(self) -> None:
@@ -86,6 +90,7 @@ class EmbeddingRun:
             self.embedders += [embedder_of_run(one, run) for one in each]
         self.repeated = self.patch_graph.repeat(recipe.runs)
         self.patches = patch_graph_fingerprint(self.patch_graph)
+        self.reused, self.frame = taken_over(self.store), frame_rotation(self.store)
         self.has_start = recipe.start and shares_start(each[0], self.graph) and all(one == each[0] for one in each)
 
     @functools.cached_property
@@ -231,7 +236,13 @@ class PatchSweep:
             "patches": run.patches,
         }
         if start is not None:
-            parameters |= {"start": start.digest, "kept": record_digest(run.store, patch_key(patch, start.kept))}
+            parameters["start"] = start.digest
+            if start.kept is not None:
+                parameters["kept"] = record_digest(run.store, patch_key(patch, start.kept))
+            elif run.inputs.survey is not None:
+                parameters["survey"] = run.inputs.survey.digest
+            if self.content == "embedding" and run.frame is not None:
+                parameters["frame"] = run.frame[1]
         elif self.content != "embedding" and run.inputs.survey is not None:
             parameters["survey"] = run.inputs.survey.digest
         data = patch % run.patch_graph.n_patches
@@ -243,6 +254,8 @@ class PatchSweep:
         """Return whether the store has what this patch makes, made from the same things."""
         try:
             record = self.run.store[patch_key(patch, self.content)]
+            if self.run.reused.get(patch_key(patch, self.content)) == record.digest:
+                return True
             wanted = self.parameters(patch)
             if "data" not in record.parameters:  # it was made from the graph, or by another program
                 wanted.pop("data", None)
@@ -274,7 +287,7 @@ class PatchSweep:
         run.take_lock()
         data, embedder, store = patch % len(inputs.node_sets), run.embedders[patch], run.store
         in_folder = store_folder(store) is not None
-        kept = None if start is None else patch_key(patch, start.kept)
+        kept = None if start is None or start.kept is None else patch_key(patch, start.kept)
         if start is not None and not in_folder:
             assert isinstance(embedder, SharedStart)
             embedder = with_start(embedder, start.arrays)
@@ -300,6 +313,7 @@ class PatchSweep:
             start=(start.key, start.digest) if start is not None and in_folder else None,
             kept=kept if kept is None or in_folder else store[kept].arrays,
             store=store if in_folder else None,
+            rotation=None if start is None or run.frame is None else run.frame[0],
         )
 
     def _has_data(self, data: int) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, IntArray
 from graphquilt.embedders.contract import Embedder, check_spread, checked_fit
+from graphquilt.embedders.direction import reversed_graph
 from graphquilt.embedders.shared_start import (
     Arrays,
     FarField,
@@ -36,6 +37,7 @@ from graphquilt.jobs.records import (
     stored_survey,
 )
 from graphquilt.jobs.store import Parameters, Record, Store, store_name
+from graphquilt.jobs.versions import turn
 from graphquilt.kernels import settle_worker
 from graphquilt.patches import NodeSets
 from graphquilt.progress import ProgressCallback, resource_usage
@@ -103,7 +105,17 @@ class PatchInputs:
         nodes = self.ordered_nodes(patch)
         if self.survey is None:
             return nodes, self.graph.subgraph(nodes), None
-        return nodes, *cut_patch(self.graph.undirected(), nodes, self.survey.content)
+        graph, backwards = self._views
+        return nodes, *cut_patch(graph, nodes, self.survey.content, backwards=backwards)
+
+    @functools.cached_property
+    def _views(self) -> tuple[Graph, Graph | None]:
+        """The undirected graph; or, for a survey that keeps directions, the graph, and the graph turned round."""
+        assert self.graph is not None
+        assert self.survey is not None
+        if "targets" in self.survey.content.shared:
+            return self.graph, reversed_graph(self.graph)
+        return self.graph.undirected(), None
 
     def ordered_nodes(self, patch: int) -> IntArray:
         """Return the nodes of a patch in the order in which they are cut."""
@@ -190,7 +202,7 @@ class Start:
     arrays: Mapping[str, AnyArray]
     digest: str
     key: str
-    kept: str  # the name of the records of what patches keep from the round that made it
+    kept: str | None  # the name of the records of what patches keep from its round; None if it was taken over
 
 
 @dataclass(frozen=True)
@@ -215,6 +227,7 @@ class PatchTask:
     start: tuple[str, str] | None = None  # key and digest of the shared start in the store
     kept: Arrays | str | None = None  # what this patch keeps from the last round, or its key in the store
     store: Store | None = None
+    rotation: Float64Array | None = None  # onto the frame of an earlier version
 
 
 @dataclass(frozen=True)
@@ -285,6 +298,7 @@ def perform(task: PatchTask, progress: ProgressCallback | None = None) -> TaskOu
                     facts |= {"epochs": len(fit.losses), "loss": float(fit.losses[-1])}
                     losses = thin_curve(fit.losses)
                 X = np.asarray(fit.embedding)
+                X = X if task.rotation is None else turn(X, task.rotation)
                 arrays: Mapping[str, AnyArray] = {"embedding": X[np.argsort(nodes)] if task.far_field else X}
             else:
                 assert isinstance(embedder, SharedStart)

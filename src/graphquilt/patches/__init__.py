@@ -12,11 +12,11 @@ from graphquilt.patches.clusters import (
     edge_cut,
     fine_clusters,
     is_large,
+    join_neighbours,
     merge_clusters,
     merge_small,
 )
-from graphquilt.patches.construction import Limits, patch_graph, smallest_cluster
-from graphquilt.patches.coverage import coverage, coverage_weights
+from graphquilt.patches.construction import Limits, coverage, coverage_weights, patch_graph, smallest_cluster
 from graphquilt.patches.fennel import Fennel
 from graphquilt.patches.graph import PatchGraph
 from graphquilt.patches.partitioners import KaMinPar, Leiden, Louvain, Metis, Partitioner
@@ -47,6 +47,7 @@ __all__ = [
     "edge_cut",
     "fine_clusters",
     "is_large",
+    "join_neighbours",
     "merge_clusters",
     "merge_small",
     "patch_graph",

@@ -11,10 +11,11 @@ import numpy.typing as npt
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int64Array
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
+from graphquilt.graph.reading.ids import find_ids
 from graphquilt.jobs import EmbeddedPatches, Job, JobSettings, Record, Result, embed
 from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.export import job_ids
-from graphquilt.jobs.nearest import node_row
+from graphquilt.jobs.nearest import node_row, nodes_gone_from, refuse_gone
 from graphquilt.prediction.candidates import candidate_lists, candidate_pairs, listed_pairs, pair_keys, unit_rows
 from graphquilt.prediction.history import graphs_before_and_after
 from graphquilt.prediction.model import COMPONENTS, LinkModel, are_new, fit_links, link_components, training_pairs
@@ -68,6 +69,7 @@ class _Case:
     X: AnyArray
     ids: AnyArray
     model: LinkModel
+    gone: BoolArray | None = None
 
     def describe(self, pairs: Int64Array, calibrated: BoolArray) -> Links:
         components = link_components(self.graph, self.X, pairs)
@@ -85,6 +87,7 @@ class _Case:
                 later = pairs[:, 1] < pairs[:, 0]
                 later[later] = (lists[pairs[later, 1]] == pairs[later, :1]).any(axis=1)
                 pairs = pairs[~later]
+            pairs = pairs if self.gone is None else pairs[~self.gone[pairs].any(axis=1)]
             components = link_components(self.graph, self.X, pairs)
             new = are_new(components)
             best = np.concatenate([best, pairs[new]])
@@ -146,12 +149,14 @@ def links(
         rows = np.arange(graph.n_nodes) if node is None else np.array([node_row(ids, node)])
     else:
         rows = pair_rows(ids, pairs)
-    X = job.embedding
+    X, gone = job.embedding, nodes_gone_from(job, graph.n_nodes)
+    if pairs is not None or node is not None:
+        refuse_gone(gone, rows, ids)
     model = _kept_model(job, X, {"after": after, "missing": missing, "seed": seed})
     if model is None:
         model = _fit(graph, settings, ids, after=after, missing=missing, seed=seed)
         _keep_model(job, X, {"after": after, "missing": missing, "seed": seed}, model)
-    case = _Case(graph, unit_rows(X), ids, model)
+    case = _Case(graph, unit_rows(X), ids, model, gone)
     if pairs is None:
         return case.best(rows, int(k if top is None else top))
     candidates = candidate_pairs(graph, case.X, np.unique(rows))
@@ -169,10 +174,8 @@ def pair_rows(ids: AnyArray, pairs: npt.ArrayLike) -> Int64Array:
     elif names.dtype.kind not in "iu":
         unknown = next((name for name in names.ravel().tolist() if not str(name).lstrip("-").isdigit()), None)
         names = names.astype(np.int64) if unknown is None else np.array([[node_row(ids, unknown)] * 2])
-    order = np.argsort(ids, kind="stable")
-    places = np.minimum(np.searchsorted(ids, names, sorter=order), len(ids) - 1)
-    rows = np.asarray(order[places], dtype=np.int64)
-    wrong = np.flatnonzero((ids[rows] != names).ravel())
+    rows = find_ids(ids, names)
+    wrong = np.flatnonzero(rows.ravel() < 0)
     if len(wrong):
         more = f" ({len(wrong)} of {names.size} ids of the pairs are unknown.)" if len(wrong) > 1 else ""
         try:

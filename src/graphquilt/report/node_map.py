@@ -17,9 +17,11 @@ from graphquilt.errors import FormatError, InputError, MissingExtraError
 from graphquilt.graph.reading.node_tables import read_labels
 from graphquilt.jobs import Job
 from graphquilt.jobs.export import job_ids
+from graphquilt.jobs.versions import gone_nodes
 from graphquilt.kernels import one_blas_thread
+from graphquilt.linalg import nearest_orthogonal
+from graphquilt.linalg.procrustes import centred
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.report.colouring import Colouring, by_class, by_number, choose_colouring
 
 NEIGHBOURS = 5
 _BYTES = 6_000_000  # of a map on a page
@@ -33,24 +35,13 @@ _COMPARED = 8_000_000  # similarities in memory at once
 
 @dataclass(frozen=True)
 class MapOptions:
-    """What a map shows.
+    """What a map shows."""
 
-    Attributes
-    ----------
-    colour : path, optional
-        A file with labels; see :func:`read_labels`.
-    umap : bool
-        Place the nodes by UMAP instead of principal components.
-    limit : int
-        Draw at most this many nodes, as a random sample.
-    seed : int
-        Seed of the sample and of UMAP.
-    """
-
-    colour: Path | None = None
-    umap: bool = False
-    limit: int = 100_000
-    seed: int = 0
+    colour: Path | None = None  # a file with labels; see :func:`read_labels`
+    umap: bool = False  # place the nodes by UMAP instead of principal components
+    limit: int = 100_000  # draw at most this many nodes, as a random sample
+    seed: int = 0  # seed of the sample and of UMAP
+    like: Path | None = None  # draw nodes where the map of this job has them: one that was updated, or one with the same ids
 
     def __post_init__(self) -> None:
         if self.limit < 1:
@@ -59,34 +50,18 @@ class MapOptions:
 
 @dataclass(frozen=True, eq=False)
 class NodeMap:
-    """Some or all nodes of a job in the plane.
+    """Some or all nodes of a job in the plane."""
 
-    Attributes
-    ----------
-    rows : int array (k,)
-        The rows of the embedding that are drawn, ascending.
-    points : float array (k, 2)
-    ids : array (k,) or None
-        The ids of these nodes; None if they equal the row numbers.
-    n_nodes : int
-        The number of nodes of the job.
-    colourings : tuple of Colouring
-    copies : int array (k,)
-        The number of patches that contain each node.
-    method : str
-        How the plane was computed, in words.
-    density : float array (g, g) or None
-        All nodes of a large graph, counted in square cells; the first row is the lowest.
-    """
-
-    rows: Int64Array
-    points: Float64Array
-    ids: AnyArray | None
-    n_nodes: int
+    rows: Int64Array  # (k,) the rows of the embedding that are drawn, ascending
+    points: Float64Array  # (k, 2)
+    ids: AnyArray | None  # (k,) the ids of these nodes; None if they equal the row numbers
+    n_nodes: int  # the number of nodes of the job
     colourings: tuple[Colouring, ...]
-    copies: Int64Array
-    method: str
+    copies: Int64Array  # (k,) the number of patches that contain each node
+    method: str  # how the plane was computed, in words
+    # (g, g): all nodes of a large graph, counted in square cells; the first row is the lowest.
     density: Float64Array | None = None
+    plane: Plane | None = None  # of principal components; None for UMAP
 
     @property
     def is_sample(self) -> bool:
@@ -134,13 +109,7 @@ class NodeMap:
 
 
 def node_map(job: Job, options: MapOptions = MapOptions(), *, progress: ProgressCallback | None = None) -> NodeMap:
-    """Place the nodes of a job in the plane, with their classes, patches and alignment errors.
-
-    Raises
-    ------
-    JobError
-        The job has no embedding; the message names the command that makes one.
-    """
+    """Place the nodes of a job in the plane, with their classes, patches and alignment errors."""
     X = job.embedding
     n = len(X)
     ids: AnyArray | None = job_ids(job, n)
@@ -148,16 +117,25 @@ def node_map(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         ids = None
     labels = None if options.colour is None else read_labels(options.colour, np.arange(n) if ids is None else ids)
     limit = min(options.limit, _page_capacity(ids, n), _UMAP if options.umap else n)
-    rows = sample_rows(n, limit, seed=options.seed)
+    gone = gone_nodes(job.store, n)
+    present = np.arange(n) if gone is None else np.flatnonzero(~gone)
+    rows, earlier = present[sample_rows(len(present), limit, seed=options.seed)], None
+    if options.like is not None:
+        from graphquilt.report.stable_map import earlier_map
+
+        earlier = earlier_map(job, options)
+        rows = earlier.choose_rows(np.arange(n) if ids is None else ids, present, limit, seed=options.seed)
     drawn = np.asarray(X[rows], dtype=np.float64)
     report(progress, "map", 0, 1)
     plane = None
     if options.umap and n > 2:
-        points = _umap_points(drawn, seed=options.seed)
+        begin = None if earlier is None else earlier.begin(drawn, rows if ids is None else ids[rows])
+        points = _umap_points(drawn, seed=options.seed, begin=begin)
         method = "Places are by UMAP: what is near is similar, and far distances mean little."
     else:
-        plane = principal_plane(X, seed=options.seed)
-        points = plane(drawn)
+        plane = principal_plane(X, seed=options.seed) if earlier is None else earlier.plane
+        assert plane is not None
+        points = plane(drawn if earlier is None else earlier.turn(drawn))
         method = f"Places are the two leading principal components, which hold {plane.share:.0%} of the variance."
     home, copies = _patches_of_nodes(job, rows)
     colourings = (
@@ -173,8 +151,9 @@ def node_map(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         colourings.append(by_number("alignment error", errors, absent="in one patch only"))
     if not colourings:
         colourings = [Colouring("node", np.zeros(len(rows), dtype=np.int64), ("all nodes",))]
-    result = NodeMap(rows, points, None if ids is None else ids[rows], n, tuple(colourings), copies, method)
-    if result.is_sample and plane is not None and not options.umap:
+    named, colours = None if ids is None else ids[rows], tuple(colourings)
+    result = NodeMap(rows, points, named, len(present), colours, copies, method, plane=plane)
+    if result.is_sample and plane is not None and earlier is None:
         result = replace(result, density=_density(X, plane, result.square))
     report(progress, "map", 1, 1)
     return result
@@ -281,16 +260,26 @@ def principal_plane(X: FloatArray, *, seed: int = 0) -> Plane:
     return Plane(centre, axes, float(variances[-2:].sum() / total) if total > 0 else 1.0)
 
 
-def _umap_points(X: FloatArray, *, seed: int) -> Float64Array:
-    """Place ``X (r, d)`` in the plane by UMAP, (r, 2)."""
+def _umap_points(X: FloatArray, *, seed: int, begin: tuple[Float64Array, Int64Array] | None = None) -> Float64Array:
+    """Place ``X (r, d)`` in the plane by UMAP, (r, 2).
+
+    It may ``begin`` at points (r, 2), onto which it is then turned by the rows that were there before.
+    """
     try:
         import umap
     except ImportError:
         raise MissingExtraError("a map by UMAP", "viz") from None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # umap warns that a seed prevents the use of threads
-        model = umap.UMAP(n_neighbors=min(15, len(X) - 1), random_state=seed)
-        return np.asarray(model.fit_transform(np.asarray(X)), dtype=np.float64)
+        first = "spectral" if begin is None else begin[0].astype(np.float32)
+        model = umap.UMAP(n_neighbors=min(15, len(X) - 1), random_state=seed, init=first)
+        points = np.asarray(model.fit_transform(np.asarray(X)), dtype=np.float64)
+    if begin is None:
+        return points
+    (a, mean), (b, target) = centred(points[begin[1]]), centred(begin[0][begin[1]])
+    rotation = nearest_orthogonal(a.T @ b)
+    scale = float(np.sum((a @ rotation) * b) / max(np.sum(a * a), 1e-300))
+    return np.asarray(scale * (points - mean) @ rotation + target)
 
 
 def nearest_rows(X: FloatArray, k: int, *, progress: Callable[[int], None] | None = None) -> Int64Array:
@@ -322,3 +311,87 @@ def nearest_rows(X: FloatArray, k: int, *, progress: Callable[[int], None] | Non
         if progress is not None:
             progress(int(rows[-1]) + 1)
     return result
+
+
+_FEW = 30  # more different numbers than this are a scale and not classes
+_MOST = 65_534  # classes that a page can tell apart
+
+
+@dataclass(frozen=True, eq=False)
+class Colouring:
+    """One class or one number for each node that is drawn."""
+
+    name: str
+    classes: Int64Array | None = None  # (k,) a position in ``names``, -1 for nodes without a class
+    names: tuple[str, ...] = ()
+    numbers: Float64Array | None = None  # (k,) NaN for nodes without a number
+    absent: str = ""  # what it means that a node has neither
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The ends of the scale: the largest hundredth of the numbers does not stretch it."""
+        assert self.numbers is not None
+        finite = self.numbers[np.isfinite(self.numbers)]
+        if len(finite) == 0:
+            return 0.0, 1.0
+        low, high = float(finite.min()), float(np.quantile(finite, 0.99))
+        return low, max(high, low + 1e-12 + 1e-9 * abs(low))
+
+    def for_page(self) -> dict[str, object]:
+        """Return the colouring for the page: integers, the largest of which means none."""
+        result: dict[str, object] = {"name": self.name}
+        if self.classes is not None:
+            kind = np.uint8 if len(self.names) < 255 else np.uint16
+            none = int(np.iinfo(kind).max)
+            values = np.where(self.classes < 0, none, self.classes).astype(kind)
+            absent = self.absent if bool((self.classes < 0).any()) else ""
+            return result | {"kind": "class", "names": self.names, "values": values, "none": none, "absent": absent}
+        assert self.numbers is not None
+        low, high = self.limits
+        known = np.isfinite(self.numbers)
+        scaled = np.clip((np.where(known, self.numbers, low) - low) / (high - low), 0, 1)
+        values = np.where(known, np.round(scaled * 65_534), 65_535).astype(np.uint16)
+        scale = {"low": low, "high": high, "clipped": bool((self.numbers[known] > high).any())}
+        absent = "" if known.all() else self.absent
+        return result | {"kind": "number", "values": values, "none": 65_535, "absent": absent} | scale
+
+
+def by_class(name: str, labels: AnyArray, *, absent: str) -> Colouring:
+    """Return a colouring by classes (k,), "" or negative for none; the most frequent first, or few numbers in order."""
+    values, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    numeric = values.dtype.kind in "iu"
+    known = np.flatnonzero(values >= 0 if numeric else values != "")
+    few_numbers = len(known) <= _FEW and (numeric or all(is_number(str(values[k])) for k in known))
+    if few_numbers:
+        order = known[np.argsort([float(values[k]) for k in known], kind="stable")]
+    else:
+        order = known[np.argsort(-counts[known], kind="stable")][:_MOST]
+    position = np.full(len(values), -1, dtype=np.int64)
+    position[order] = np.arange(len(order))
+    return Colouring(name, position[places.ravel()], tuple(str(values[k]) for k in order), absent=absent)
+
+
+def by_number(name: str, numbers: Float64Array, *, absent: str) -> Colouring:
+    """Return a colouring by numbers (k,), NaN for none."""
+    return Colouring(name, numbers=numbers, absent=absent)
+
+
+def choose_colouring(name: str, labels: AnyArray, *, absent: str) -> Colouring:
+    """Return the colouring that suits ``labels (k,)``: a scale for many different numbers, classes for all else."""
+    if labels.dtype.kind == "f":
+        return by_number(name, labels.astype(np.float64), absent=absent)
+    distinct = np.unique(labels)
+    texts = [str(value) for value in distinct if str(value) != ""]
+    if texts and all(map(is_number, texts)):
+        fractions = any(not float(text).is_integer() for text in texts)
+        if fractions or len(texts) > _FEW:
+            return by_number(name, np.array([float(t) if str(t) else np.nan for t in labels]), absent=absent)
+    return by_class(name, labels, absent=absent)
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a finite number."""
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False

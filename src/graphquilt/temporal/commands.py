@@ -167,7 +167,8 @@ def watch(
     folder: Annotated[
         str,
         Parameter(
-            help="A folder that fills with flow files, or - for standard input (CSV).", allow_leading_hyphen=True
+            help="A log, a folder of logs (both may grow and rotate), or - for standard input.",
+            allow_leading_hyphen=True,
         ),
     ],
     *,
@@ -176,7 +177,7 @@ def watch(
     poll: Annotated[float, Parameter(help="Seconds between looks at the folder.")] = 5.0,
     idle: Annotated[
         float | None,
-        Parameter(help="Stop after this many seconds without a new file; 0 reads what is there. [default: never]"),
+        Parameter(help="Stop after this many seconds without new lines; 0 reads what is there. [default: never]"),
     ] = None,
     scoring: _Scoring = ScoringFlags(),
     cutting: _Cutting = WindowOptions(),
@@ -186,8 +187,8 @@ def watch(
     output: Output = Output(),  # noqa: ARG001  (every line is JSON; --config and --save-config work as everywhere)
 ) -> None:
     """Score windows as they arrive and print one line per alert. With --exit-code, alerts give exit code 3."""
-    if folder != "-" and not Path(folder).is_dir():
-        raise InputError(f"{folder} is not a folder; give one, or - for standard input.")
+    if folder != "-" and not Path(folder).exists():
+        raise InputError(f"there is no {folder}; give a log, a folder of logs, or - for standard input.")
     if parse_formats(alerting.format) not in (("json",), ("csv",)):
         raise InputError("watch prints its alerts as --format json or csv; anomaly also writes parquet.")
     scoring.check_events(events)

@@ -18,14 +18,14 @@ from graphquilt.report import new_figure, save_figure
 from graphquilt.temporal.batch import AnomalyScores, Detection
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.records import date_of
-from graphquilt.temporal.results import MEANINGS, severity
+from graphquilt.temporal.results import MEANINGS
 from graphquilt.temporal.windows import SIDES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-UNUSUAL = 60.0  # a host with at least this severity, which is p = 0.001, is counted in the timeline
+UNUSUAL = 40.0  # a host with at least this severity is counted in the timeline: chance alone gives one per window
 _SHOWN = 1000  # alerts and connections on the page
 _MOST_HOSTS = 100_000  # names that can be searched
 _MOST_POINTS = 400_000  # severities of hosts in windows
@@ -72,7 +72,7 @@ def _severities(scores: AnomalyScores, side: str, node: int) -> FloatArray:
         table = window.sides[side]
         row = int(np.searchsorted(table.nodes, node))
         if row < len(table.nodes) and table.nodes[row] == node:
-            history[t] = float(severity(table.pvalue[row]))
+            history[t] = float(table.severity[row])
     return history
 
 

@@ -49,12 +49,6 @@ def choose_edge_columns(
     By default the ends are the columns with known names, or the first two of a table without names, or the only two
     that are left beside a weight. Where names do not tell, that is an error which lists the columns. A column named
     weight has the weights. ``examples`` gives some values of a column.
-
-    Examples
-    --------
-    >>> names = ["id", "from", "to", "Weight"]
-    >>> choose_edge_columns("t", None, names, 4, holds_numbers=lambda k: True, examples=lambda k: [])
-    (1, 2, 3)
     """
     if columns is not None:
         return _positions(where, columns, names, width)

@@ -19,9 +19,11 @@ from graphquilt.graph.checks import saved_sparse
 from graphquilt.graph.files import open_array, sparse_features
 from graphquilt.graph.reading.assembly import Columns, Duplicates, assemble
 from graphquilt.graph.reading.conversion import (
+    IGraph,
     NetworkXGraph,
     PyGData,
     array_columns,
+    from_igraph,
     from_networkx,
     from_pyg,
     list_columns,
@@ -49,10 +51,12 @@ from graphquilt.graph.reading.sources import (
 )
 from graphquilt.graph.structure import Graph, SparseMatrix
 
-GraphLike: TypeAlias = Graph | PyGData | NetworkXGraph | SparseMatrix | ArrowFrame | npt.ArrayLike | str | PathLike[str]
+GraphLike: TypeAlias = (
+    Graph | PyGData | NetworkXGraph | IGraph | SparseMatrix | ArrowFrame | npt.ArrayLike | str | PathLike[str]
+)
 _TAKEN = (
-    "a Graph, a PyG Data, a NetworkX graph, a SciPy sparse matrix, an array or list of edges (2, m) or (m, 2), a "
-    "DataFrame (pandas, polars or Arrow), or the path of a file or graph folder"
+    "a Graph, a PyG Data, a graph of NetworkX or igraph, a SciPy sparse matrix, an array or list of edges (2, m) or "
+    "(m, 2), a DataFrame (pandas, polars, DuckDB or Arrow), or the path of a file or graph folder"
 )
 _ROW, _WEIGHT = 70, 30  # bytes that an edge takes while the graph is assembled, and its weight
 
@@ -77,15 +81,15 @@ def read_edges(
 
     Parameters
     ----------
-    edges : path, Graph, PyG Data, NetworkX graph, SciPy sparse matrix, array or list of edges, or DataFrame
-        A NetworkX graph has weights where its edges have the attribute ``weight``. An array is (2, m) or (m, 2), whole
-        numbers or text, or (m, 3) with weights; a list has tuples (source, target) or (source, target, weight). A
-        DataFrame is one of pandas, polars or Arrow. A path is that of a graph folder or a file, whose ending tells its
-        kind: ``.parquet``; ``.npy``, an integer array (2, m) or (m, 2); ``.npz``, with ``edge_index`` or ``edges`` and,
-        if there are any, ``edge_weight``, ``x`` (or ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``), ``y`` and
-        ``node_id``, or what ``scipy.sparse.save_npz`` writes; anything else is text, ``.gz`` or not, with comma, tab,
-        semicolon, bar or blanks between columns, where lines that begin with ``#``, ``%`` or ``//`` are comments.
-        Text is UTF-8, in lines of less than a million letters.
+    edges : path, Graph, PyG Data, NetworkX or igraph graph, SciPy sparse matrix, array or list of edges, or DataFrame
+        A graph of NetworkX or igraph has weights where its edges have the attribute ``weight``. An array is (2, m) or
+        (m, 2), whole numbers or text, or (m, 3) with weights; a list has tuples (source, target) or (source, target,
+        weight). A DataFrame is anything that exports Arrow's C stream: pandas, polars, DuckDB, Arrow. A path is that of
+        a graph folder or a file, whose ending tells its kind: ``.parquet``; ``.npy``, an integer array (2, m) or
+        (m, 2); ``.npz``, with ``edge_index`` or ``edges`` and, if there are any, ``edge_weight``, ``x`` (or ``x_data``,
+        ``x_indices``, ``x_indptr``, ``x_shape``), ``y`` and ``node_id``, or what ``scipy.sparse.save_npz`` writes;
+        anything else is text, ``.gz`` or not, with comma, tab, semicolon, bar or blanks between columns, where lines
+        that begin with ``#``, ``%`` or ``//`` are comments. Text is UTF-8, in lines of less than a million letters.
     columns : pair or triple of int or str, optional
         Position (from 0) or name of the source, the target and, if there are to be weights, the weight. By default the
         ends are the columns with names such as source and target, or the first two of a table without names; a table
@@ -284,24 +288,19 @@ def _read_object(
     """Return a graph as it is, and an edge list that has yet to be assembled as columns."""
     if isinstance(edges, Graph | sp.sparray | sp.spmatrix):
         return edges if isinstance(edges, Graph) else Graph(edges)
-    if hasattr(edges, "edge_types") and hasattr(edges, "node_types"):
-        raise InputError(
-            "a HeteroData has several kinds of nodes and edges, a graph has one of each: give data.to_homogeneous()."
-        )
-    if hasattr(edges, "get_edgelist"):
-        raise InputError("a graph of igraph is not read directly: give graph.to_networkx(), or graph.get_edgelist().")
-    if hasattr(edges, "edge_index") and hasattr(edges, "num_nodes"):
+    if hasattr(edges, "edge_types") or (hasattr(edges, "edge_index") and hasattr(edges, "num_nodes")):
         return from_pyg(edges, directed=directed, duplicates=duplicates)
+    if hasattr(edges, "get_edgelist"):
+        return from_igraph(edges, duplicates=duplicates)
     if all(hasattr(edges, name) for name in ("nodes", "edges", "is_directed")):
         weighted = any("weight" in attributes for *_, attributes in edges.edges(data=True))
         return from_networkx(edges, weight="weight" if weighted else None, duplicates=duplicates)
     if hasattr(edges, "__arrow_c_stream__") or (hasattr(edges, "columns") and hasattr(edges, "iloc")):
         return _read_table(frame_edges("the table", edges, columns), bad_rows, n_nodes)
-    if isinstance(edges, list) and edges and all(isinstance(edge, tuple) for edge in edges):
-        return list_columns(edges)
     if isinstance(edges, np.ndarray | list | tuple) or hasattr(edges, "detach"):
         refuse_masked(edges=edges)
-        return array_columns(None, to_numpy(edges))
+        pairs = isinstance(edges, list) and edges and all(isinstance(edge, tuple) for edge in edges)
+        return list_columns(edges) if pairs else array_columns(None, to_numpy(edges))
     raise InputError(f"edges are {_TAKEN}; this is {_article(type(edges).__name__)}.")
 
 

@@ -212,6 +212,23 @@ def sort_names(names: pa.Array, kind: Literal["integer", "text", "mixed"]) -> tu
     return ids, ranks
 
 
+def find_ids(ids: AnyArray, names: AnyArray) -> Int64Array:
+    """Return the rows of names (k,) among unique ids, -1 for those that are not there; 7 and "7" are the same.
+
+    Examples
+    --------
+    >>> find_ids(np.array(["b", "a"]), np.array(["a", "c"])).tolist()
+    [1, -1]
+    """
+    if ids.dtype.kind not in "iu" or names.dtype.kind not in "iu":
+        ids, names = ids.astype(str), names.astype(str)
+    if not len(ids):
+        return np.full(names.shape, -1, dtype=np.int64)
+    order = np.argsort(ids, kind="stable")
+    rows = order[np.minimum(np.searchsorted(ids, names, sorter=order), len(ids) - 1)]
+    return np.where(ids[rows] == names, rows, -1).astype(np.int64)
+
+
 def integer_ids(column: pa.Array | pa.ChunkedArray, *, padded: bool = False) -> Int64Array | None:
     """Return a column of text as integers, or None if one is not an integer as it is usually written, or ``padded``."""
     import pyarrow as pa

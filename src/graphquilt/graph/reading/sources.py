@@ -99,7 +99,7 @@ def _check_remarks(table: TextTable) -> None:
 
 @runtime_checkable
 class ArrowFrame(Protocol):
-    """A DataFrame of polars or pandas, or an Arrow table."""
+    """What exports Arrow's C stream: a DataFrame of polars or pandas, a relation of DuckDB, an Arrow table."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Export the rows as Arrow's C stream."""

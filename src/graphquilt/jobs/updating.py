@@ -1,0 +1,409 @@
+"""update(): bring a job up to date with a graph that has changed, and embed only what has changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import MutableMapping
+from concurrent.futures import Executor
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import cast
+
+import numpy as np
+
+from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int64Array
+from graphquilt.embedders import Propagation
+from graphquilt.embedders.shared_start import Survey, shares_start
+from graphquilt.errors import InputError
+from graphquilt.graph import Graph, read_edges
+from graphquilt.graph.files import with_checksums
+from graphquilt.graph.reading.node_tables import NodeRows, NodeVectors, open_features
+from graphquilt.jobs.changes import Change, Known, edge_change, whole_change
+from graphquilt.jobs.directory import DirectoryStore
+from graphquilt.jobs.drift import Update, found_again, share_of, start_keys
+from graphquilt.jobs.export import job_ids
+from graphquilt.jobs.job import Job
+from graphquilt.jobs.records import (
+    far_clusters,
+    graph_fingerprint,
+    keep_survey,
+    needs_clusters,
+    patch_key,
+    stored_survey,
+    write_patch_graph,
+)
+from graphquilt.jobs.settings import keep_settings
+from graphquilt.jobs.source import Source, keep_graph
+from graphquilt.jobs.steps import stitch
+from graphquilt.jobs.store import Record, Store, locked, record_digest, store_folder
+from graphquilt.jobs.versions import FRAME, NEXT, UPDATE, VERSION, gone_nodes, history, put_in_place, turn
+from graphquilt.kernels import one_blas_thread
+from graphquilt.linalg import nearest_orthogonal
+from graphquilt.patches import CoarseGraph, PatchGraph, coarse_graph, join_neighbours
+from graphquilt.progress import ProgressCallback
+
+TOLERANCE = 0.01  # of the weight of a patch's edges: with less, only what is in the home of a change is embedded again
+FAR = 0.05  # of the weight of all edges: with less, the averages over far clusters stay
+
+
+def update(
+    job: Job | Store | str | os.PathLike[str],
+    graph: object = None,
+    *,
+    add: object = None,
+    remove: object = None,
+    features: NodeRows | None = None,
+    refresh: bool = False,
+    anyway: bool = False,
+    executor: Executor | None = None,
+    progress: ProgressCallback | None = None,
+) -> Update:
+    """Bring a job up to date with a graph that has changed. Nodes keep their rows, and the embedding its frame.
+
+    New nodes join the patch that most of their neighbours are in. A patch is embedded again if it gains nodes, if an
+    edge of a node that it is the home of has changed, or if changes since it was embedded exceed 1 % of the weight
+    of its edges; all others stay, bit for bit. The job keeps its old version until the new one is whole.
+
+    Parameters
+    ----------
+    job : Job, store or path
+        A finished job with its graph; of a store in memory, the job that has the graph, such as ``Result.job``.
+    graph : Graph, path, or anything that :func:`graphquilt.read_edges` takes, optional
+        The new state of the whole graph. Nodes that are not in it are gone: they keep their row, at the origin, and are
+        left out of neighbours, links and export. One that comes back gets its row again, and is otherwise new.
+    add, remove : the same, optional
+        Instead of ``graph``, edges that came or went. A node that loses its last edge is gone.
+    features : table with ids, optional
+        Features of new nodes, or other features of old ones. New nodes without features have zeros.
+    refresh : bool
+        Make everything again, with new directions, and turn the result onto the old embedding.
+    anyway : bool
+        Accept a graph with few ids in common.
+
+    Examples
+    --------
+    >>> from graphquilt.datasets import load_dataset
+    >>> from graphquilt.jobs import embed
+    >>> whole = load_dataset("blocks")
+    >>> today = embed(whole.subgraph(np.arange(1100)), 8, store={})
+    >>> update(today.job, whole).nodes_added
+    100
+    """
+    old = job if isinstance(job, Job) else Job.open(job)
+    before = np.asarray(old.embedding)  # refuses a job that is not finished
+    known = _known(old)
+    with locked(old.store):
+        change, source = _read_change(known, old.settings.source, (graph, add, remove), features, anyway=anyway)
+        number = len(history(old.store)) + 1
+        if _is_nothing(change, known) and not refresh:
+            return Update(version=number, missing=change.missing, n_patches=old.patch_graph.n_patches)
+        new = _Next(old, known, change, source, refresh=refresh)
+        new.plan()
+        if refresh:
+            new.job.cut(progress=progress)
+        new.job.embed(executor=executor, progress=progress)
+        new.settle(before, executor=executor, progress=progress)
+        result = new.describe(before, number + 1)
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        entry = {"date": date, "refresh": refresh, **asdict(result)}
+        new.store[VERSION] = Record({}, {"version": number + 1, "history": [*history(old.store), entry]})
+        new.take_place()
+    return result
+
+
+def _known(job: Job) -> Known:
+    if job.graph is None:
+        raise InputError(f"{job.name} was made from embedded patches, without a graph; there is nothing to update.")
+    n = job.graph.n_nodes
+    gone = gone_nodes(job.store, n)
+    return Known(job.graph, job_ids(job, n), np.zeros(n, dtype=bool) if gone is None else gone)
+
+
+def _read_change(
+    known: Known, source: Source, given: tuple[object, object, object], features: NodeRows | None, *, anyway: bool
+) -> tuple[Change, Source]:
+    """Read the new state or the edges that changed, as the job read its graph; return the source of the new graph."""
+    graph, *edges = given
+    if (graph is None) == all(part is None for part in edges):
+        raise InputError("update takes the new graph, or edges to add (--add) and to remove (--remove), not both.")
+    rows = open_features(features)
+    if rows is not None and not isinstance(rows, NodeVectors):
+        raise InputError("the features of an update need ids: give a table with an id column (CSV, TSV, Parquet).")
+    plain = replace(source, path=None, features=None, labels=None, checksums={}, stamps={})
+    if graph is None:
+        part = replace(plain, largest_component=False)
+        add, remove = (None if one is None else _read(one, part) for one in edges)
+        return edge_change(known, add, remove, total=source.duplicates == "sum", features=rows), plain
+    read = _read(graph, plain)
+    if isinstance(graph, str | os.PathLike):
+        plain = replace(plain, path=os.fspath(graph)).identified()
+    return whole_change(known, read, anyway=anyway, features=rows), plain
+
+
+def _read(given: object, source: Source) -> Graph:
+    if isinstance(given, str | os.PathLike):
+        return replace(source, path=os.fspath(given)).read()
+    return given if isinstance(given, Graph) else read_edges(given, directed=source.directed)  # type: ignore[arg-type]
+
+
+def _is_nothing(change: Change, known: Known) -> bool:
+    same = len(change.gone) == len(known.gone) and np.array_equal(change.gone, known.gone)
+    return same and not len(change.new) and not change.weight.any()
+
+
+class _Next:
+    """The next version of a job while it is made, in a folder of its own, or in memory."""
+
+    def __init__(self, old: Job, known: Known, change: Change, source: Source, *, refresh: bool) -> None:
+        self.old, self.known, self.change, self.refresh = old, known, change, refresh
+        self.graph = with_checksums(change.graph)
+        base = {key: record_digest(old.store, key) for key in ("embedding", "patch_graph")}
+        self.made_from = {**base, "graph": graph_fingerprint(self.graph), "refresh": refresh}
+        folder = store_folder(old.store)
+        self.store: Store = {} if folder is None else DirectoryStore(folder / NEXT)
+        self.source = replace(source, graph=None, fingerprint=self.made_from["graph"])  # type: ignore[arg-type]
+
+    @property
+    def job(self) -> Job:
+        """The job of the next version."""
+        return Job(self.store, replace(self.old.settings, source=self.source), self.graph)
+
+    def plan(self) -> None:
+        """Write what the patches of the next version are made from, unless a killed update has; its mark comes last."""
+        folder = store_folder(self.store)
+        planned = UPDATE in self.store
+        if planned and {name: self.store[UPDATE].parameters.get(name) for name in self.made_from} == self.made_from:
+            settings = self.job.settings if folder is None else Job.open(self.store).settings
+            self.source = settings.source
+        else:
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                self.store = DirectoryStore(folder)
+                self.source = keep_graph(self.store, self.source, replace_features(self.graph))
+            keep_settings(self.store, self.job.settings)
+            arrays: dict[str, AnyArray] = {"gone": self.change.gone}
+            reused: dict[str, str] = {}
+            if not self.refresh:
+                arrays |= self._follow(reused)
+            self.store[UPDATE] = Record(arrays, {**self.made_from, "reused": reused})
+        if folder is not None:
+            self.graph = with_checksums(Graph.open(folder / "graph"), str(folder / "graph"))
+
+    def _follow(self, reused: dict[str, str]) -> dict[str, AnyArray]:
+        """Bring labels, clusters, patches and survey up to date, and take over what stays; return what adds up."""
+        old, store, graph = self.old, self.store, self.graph
+        patches, undirected = old.patch_graph, self.graph.undirected()
+        p = patches.n_patches
+        home = np.zeros(graph.n_nodes, dtype=np.int64)
+        made_with = dict(old.store["patch_graph"].parameters)
+        del made_with["patches"], made_with["graph"]  # those of the old one
+        clusters = self._follow_clusters(undirected) if "clusters" in old.store else None
+        if "labels" in old.store:
+            home = self._joined(undirected, self._before(old.store["labels"].arrays["labels"]))
+            named = {**old.store["labels"].parameters, "graph": self.made_from["graph"]}
+            if "clusters" in named:
+                named["clusters"] = record_digest(store, "clusters")
+            store["labels"] = Record({"labels": home}, named)
+            made_with["labels"] = record_digest(store, "labels")
+        joining = self.change.new
+        sets = [np.union1d(nodes, joining[home[joining] == k]) for k, nodes in enumerate(patches.node_sets)]
+        following = PatchGraph(sets, patches.edges, graph.n_nodes, patches.components, patches.report)
+        write_patch_graph(store, following, graph, made_with)
+        past = self.old.store[UPDATE].arrays if UPDATE in old.store else {}
+        strength = np.maximum(_strengths(undirected), _strengths(self.known.graph.undirected(), graph.n_nodes))
+        changed = np.asarray(past.get("changed", np.zeros(p))) + np.array(
+            [self.change.weight[nodes].sum() / max(strength[nodes].sum(), 1e-300) for nodes in sets]
+        )
+        again = changed > TOLERANCE
+        again[home[self.change.weight > 0]] = True
+        again |= np.array([len(a) != len(b) for a, b in zip(sets, patches.node_sets, strict=True)])
+        state = {"changed": changed}
+        if shares_start(old.settings.embedders[0], graph) and old.settings.recipe.start and "survey" in old.store:
+            state |= self._follow_survey(following, clusters, sets, changed, again)
+            again |= changed > TOLERANCE
+        changed[again] = 0
+        self._take_over(again, reused)
+        return state
+
+    def _joined(self, graph: Graph, labels: AnyArray) -> AnyArray:
+        """Return labels of all nodes: new ones join their neighbours; what is joined to nothing joins the smallest."""
+        joined = join_neighbours(graph, labels)
+        joined[joined < 0] = np.bincount(labels[labels >= 0]).argmin()
+        return joined
+
+    def _before(self, labels: AnyArray, *, back: bool = True) -> AnyArray:
+        """Return labels of old nodes, -1 for new ones and, with ``back``, for those that came back."""
+        padded = np.full(self.graph.n_nodes, -1, dtype=labels.dtype)
+        padded[: len(labels)] = labels
+        padded[self.change.new[self.change.new < len(labels) * back]] = -1
+        return padded
+
+    def _follow_clusters(self, graph: Graph) -> CoarseGraph:
+        labels = self._before(self.old.store["clusters"].arrays["cluster"], back=False)
+        coarse = coarse_graph(graph, self._joined(graph, labels))
+        self.store["clusters"] = Record(coarse.to_arrays(), {"graph": self.made_from["graph"]})
+        return coarse
+
+    def _follow_survey(
+        self,
+        patches: PatchGraph,
+        clusters: CoarseGraph | None,
+        sets: list[Int64Array],
+        changed: Float64Array,
+        again: BoolArray,
+    ) -> dict[str, AnyArray]:
+        """Survey the graph in the old frame; add to ``changed`` what patches see of a far field that was made again."""
+        old, graph, embedder = self.old, self.graph, self.old.settings.embedders[0]
+        assert shares_start(embedder)
+        if clusters is None and needs_clusters(graph, patches):
+            clusters = far_clusters(self.store, graph)
+        before = stored_survey(old.store["survey"]).content
+        past = old.store[UPDATE].arrays if UPDATE in old.store else {}
+        far = np.zeros(0 if clusters is None else clusters.k)
+        if clusters is not None:
+            far = far + np.bincount(clusters.clusters, self.change.weight, minlength=clusters.k)
+            far[: len(past.get("far", []))] += past.get("far", [])
+        seed = old.settings.seed
+        if not isinstance(embedder, Propagation):
+            survey = embedder.survey(graph, seed, clusters=clusters, cut=patches.n_patches > 1)
+        else:
+            renew = clusters is not None and far.sum() > FAR * clusters.between.sum()
+            columns = {"column": self._before(before.nodes["column"])} if "column" in before.nodes else {}
+            padded = Survey({**before.nodes, **columns}, before.shared)
+            survey = embedder.follow(graph, padded, clusters, renew=renew)
+            if renew and clusters is not None:
+                moved = _moved_tables(before, survey, clusters.k)
+                for k in np.flatnonzero(~again).tolist():
+                    part, (_, reached, weights) = graph.undirected().split(sets[k], clusters.clusters)
+                    leaving = np.ones(len(reached)) if graph.weights is None else weights
+                    inside = part.n_entries if part.weights is None else part.weights.sum()
+                    changed[k] += (leaving * moved[reached]).sum() / max(leaving.sum() + inside, 1e-300)
+                far[:] = 0
+        keep_survey(self.store, survey, graph, patches, made_by=(embedder, seed))
+        return {"far": far}
+
+    def _take_over(self, again: BoolArray, reused: dict[str, str]) -> None:
+        """Take over the embeddings of the other patches, the shared starts and the rotation onto an earlier frame."""
+        p, runs, store = len(again), self.old.settings.recipe.runs, self.old.store
+        keys = [patch_key(k, "embedding") for k in range(runs * p) if not again[k % p]]
+        for key in [*keys, *(key for run in range(runs) for key in start_keys(store, run)), FRAME]:
+            if key in store:
+                _copy(store, self.store, key)
+                if key != FRAME:
+                    reused[key] = record_digest(store, key)
+
+    def settle(
+        self, before: FloatArray, *, executor: Executor | None = None, progress: ProgressCallback | None = None
+    ) -> None:
+        """Stitch, after a rotation of what has a new frame onto the rows before."""
+        job, free = self.job, self.job.settings.motions.free
+        if (free or self.refresh) and FRAME not in self.store:
+            _, X = stitch(job.patch_graph, job.patches, executor=executor)
+            stayed = self.stayed
+            with one_blas_thread():
+                product = np.asarray(X[stayed], dtype=np.float64).T @ np.asarray(before[stayed], dtype=np.float64)
+            made_from = {"embedding": self.made_from["embedding"]}
+            self.store[FRAME] = Record({"rotation": nearest_orthogonal(product)}, made_from)
+        if self.refresh and not free:
+            rotation, digest = self.store[FRAME].arrays["rotation"], record_digest(self.store, FRAME)
+            for k in range(job.settings.recipe.runs * job.patch_graph.n_patches):
+                record = self.store[patch_key(k, "embedding")]
+                if record.parameters.get(FRAME) != digest:
+                    turned = {"embedding": turn(np.asarray(record.arrays["embedding"]), rotation)}
+                    self.store[patch_key(k, "embedding")] = Record(turned, {**record.parameters, FRAME: digest})
+        job.stitch(executor=executor, progress=progress)
+
+    @property
+    def stayed(self) -> Int64Array:
+        """The rows of nodes that were there before and still are."""
+        return np.setdiff1d(np.flatnonzero(~self.change.gone[: self.known.graph.n_nodes]), self.change.new)
+
+    def describe(self, before: FloatArray, version: int) -> Update:
+        """Return what was done, and whether the old directions still serve."""
+        change, job, X = self.change, self.job, np.asarray(self.job.embedding)
+        reused = self.store[UPDATE].parameters["reused"]
+        p, stayed = job.patch_graph.n_patches, self.stayed
+        redone = sum(patch_key(k, "embedding") not in cast(dict[str, str], reused) for k in range(p))
+        unlike = None
+        if self.refresh and len(stayed):
+            gap = np.asarray(X[stayed], dtype=np.float64) - before[stayed]
+            unlike = float(np.square(gap).sum() / max(np.square(before[stayed], dtype=np.float64).sum(), 1e-300))
+        was_gone = np.r_[self.known.gone, np.ones(len(change.gone) - len(self.known.gone), dtype=bool)]
+        return Update(
+            version=version,
+            nodes_added=len(change.new),
+            nodes_gone=int((change.gone & ~was_gone).sum()),
+            edges_added=change.edges_added,
+            edges_removed=change.edges_removed,
+            reweighted=change.reweighted,
+            missing=change.missing,
+            redone=redone,
+            n_patches=p,
+            share=None if self.refresh else share_of(self.store, self._is_new),
+            share_before=None if self.refresh else share_of(self.old.store, ~self.known.gone),
+            found=found_again(before, X, stayed),
+            unlike=unlike,
+        )
+
+    @property
+    def _is_new(self) -> BoolArray:
+        """New nodes or, if there are none, nodes whose edges have changed."""
+        mask = np.zeros(self.graph.n_nodes, dtype=bool)
+        mask[self.change.new] = True
+        return mask if mask.any() else (self.change.weight > 0) & ~self.change.gone
+
+    def take_place(self) -> None:
+        """Let the new version take the place of the old one."""
+        folder = store_folder(self.old.store)
+        if folder is not None:
+            put_in_place(folder)
+            return
+        records, made = cast(MutableMapping[str, Record], self.old.store), cast(dict[str, Record], self.store)
+        for key in [key for key in getattr(records, "keys", list)() if "/kept" in key and not self.refresh]:
+            del records[key]
+        for key, record in made.items():
+            records[key] = record
+        self.old.graph, self.old.settings = self.graph, self.job.settings
+
+
+def replace_features(graph: Graph) -> Graph:
+    """Return the graph with features that are written with it, also if they are mapped from the folder of the job."""
+    X = graph.features
+    return graph.with_attributes(features=np.asarray(X)) if isinstance(X, np.memmap) else graph
+
+
+def _strengths(graph: Graph, n: int | None = None) -> Float64Array:
+    """Return the weight of each node's edges, (n,), 0 for nodes that are not there."""
+    sums = np.asarray(graph.adjacency.sum(axis=1), dtype=np.float64).ravel()
+    return sums if n is None else np.r_[sums, np.zeros(n - len(sums))]
+
+
+def _moved_tables(before: Survey, after: Survey, k: int) -> Float64Array:
+    """Return by how much the averages over each far cluster differ, as a share of their length, (k,)."""
+    moved = np.zeros(k)
+    for name in ("column_tables", "feature_tables"):
+        if name in before.shared:
+            a, b = before.shared[name], after.shared[name]
+            for step in range(len(a)):
+                was, gap = np.asarray(a[step], dtype=np.float32), np.asarray(b[step], dtype=np.float32)
+                gap = gap - was
+                lengths = np.maximum(np.einsum("ij,ij->i", was, was), 1e-30)
+                moved = np.maximum(moved, np.sqrt(np.einsum("ij,ij->i", gap, gap) / lengths))
+    return np.minimum(moved, 1.0)
+
+
+def _copy(source: Store, target: Store, key: str) -> None:
+    """Give another store a record, in a folder as further links to the same files."""
+    folders = store_folder(source), store_folder(target)
+    if folders[0] is None or folders[1] is None:
+        target[key] = source[key]
+        return
+    (folders[1] / key).parent.mkdir(parents=True, exist_ok=True)
+    for suffix in (".npy", ".npz", ".json"):  # the marker last
+        path, copy = folders[0] / f"{key}{suffix}", folders[1] / f"{key}{suffix}"
+        if path.exists() and not copy.exists():
+            try:
+                os.link(path, copy)
+            except OSError:  # a disk without links
+                shutil.copyfile(path, copy)
