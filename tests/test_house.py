@@ -201,7 +201,7 @@ BUDGET = {
     "datasets": 371,
     "embedders": 4_090,
     "evaluate": 1_136,
-    "federated": 3_724,
+    "federated": 3_683,
     "files": 1_043,
     "graph": 5_205,
     "jobs": 5_931,
