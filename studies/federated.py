@@ -108,7 +108,9 @@ def run_round(
         key=key,
         features=0 if graph.features is None else int(graph.features.shape[1]),
         buckets=BUCKETS if graph.features is None else 0,
-        **guards,
+        per_bucket=guards.get("per_bucket", 0),
+        least=guards.get("least", 1),
+        epsilon=guards.get("epsilon", 0),
     )
     members = [federated.join(party.network, invitation, key, party=party.name) for party in parties]
     agreed = federated.Round.of(invitation, [member.card for member in members])

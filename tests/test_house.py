@@ -197,20 +197,20 @@ def test_the_tests_that_the_differences_name_exist():
 
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
-    "alignment": 3_888,
-    "cli": 2_221,
+    "alignment": 3_897,
+    "cli": 2_224,
     "datasets": 336,
-    "embedders": 3_985,
+    "embedders": 3_976,
     "evaluate": 1_153,
-    "federated": 3_723,
+    "federated": 3_683,
     "files": 958,
     "graph": 5_255,
-    "jobs": 6_736,
+    "jobs": 7_298,
     "linalg": 823,
     "patches": 2_150,
     "prediction": 771,
-    "report": 1_094,
-    "temporal": 7_028,
+    "report": 1_096,
+    "temporal": 7_029,
     "testing": 653,
 }
 LONGEST = 400  # lines of a module

@@ -32,6 +32,7 @@ Edges = Annotated[Path, Parameter(help="The party's own edges, or a graph folder
 MOST_LINES = 1 << 26  # bytes of a file with one word per line
 MOST_FILES = 10_000  # that status and combine look at
 BUCKETS = 2048
+PASSED = ("edges", "per_bucket", "least", "two_parties", "epsilon", "delta")  # from the flags to invite
 Value = TypeVar("Value")
 
 
@@ -77,12 +78,8 @@ class NetworkFlags:
         from graphquilt.jobs import Source
 
         graph = source.apply_to(Source(), edges).read()
-        whole = Network.of(graph)
-        return (
-            whole
-            if self.own is None
-            else Network.of(graph, rows_of(whole.ids, read_lines(self.own) or [], str(self.own)))
-        )
+        whole, own = Network.of(graph), read_lines(self.own)
+        return whole if own is None else Network.of(graph, rows_of(whole.ids, own, str(self.own)))
 
     def names(self) -> list[str] | None:
         """Return the names of the features; None if nobody gave them."""
@@ -111,14 +108,10 @@ def invite(
         [word.strip() for word in parties.split(",") if word.strip()],
         features=features,
         buckets=(0 if features else BUCKETS) if signal.buckets is None else signal.buckets,
-        edges=signal.edges,
-        per_bucket=signal.per_bucket,
-        least=signal.least,
-        two_parties=signal.two_parties,
-        epsilon=signal.epsilon,
-        delta=signal.delta,
+        **{name: getattr(signal, name) for name in PASSED},
     )
-    save_key(secret, key)
+    file_to_write(out)  # before the key is written
+    save_key(secret, file_to_write(key))
     made.save(out)
     warnings = {
         "No guard: a column may stand for one node. --per-bucket 4 makes columns of four on average.": (

@@ -203,21 +203,11 @@ def is_archive(path: Path) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """One message of an alignment.
+    """One message of an alignment, by a party or the ``coordinator``.
 
-    Attributes
-    ----------
-    kind : str
-        ``offer``, ``answer``, ``reply``, ``measurement``, ``transform``, or ``party`` for what stays home.
-    round, round_name : str
-        The id of the round, and its name.
-    sender : str
-        The name of the party, or ``coordinator``.
-    facts : mapping
-        Plain values that JSON can hold; what they are depends on the kind.
-    arrays : mapping of str to array
-    authentication : str, optional
-        HMAC-SHA256 of everything else under the parties' key; None if the coordinator wrote the message.
+    The kind is ``offer``, ``answer``, ``reply``, ``measurement``, ``transform``, or ``party`` for what stays home; the
+    ``facts``, plain values that JSON can hold, depend on it. ``round`` is the id of the round, and ``authentication``
+    the HMAC-SHA256 of everything else under the parties' key, None if the coordinator wrote the message.
     """
 
     kind: str

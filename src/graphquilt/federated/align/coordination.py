@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from graphquilt.alignment import Alignment, OverlapStatistics, align_statistics, culprits, grade
 from graphquilt.arrays import AnyArray, Float64Array
-from graphquilt.errors import DisconnectedError, FormatError, InputError, counted
+from graphquilt.errors import FormatError, InputError, counted
 from graphquilt.federated.align.parties import Party
 from graphquilt.federated.align.rounds import Round, check_shared
 from graphquilt.federated.messages import Checks, Message, is_party_name, is_share
 from graphquilt.files import is_size
-from graphquilt.linalg import components
 
 COORDINATOR = "coordinator"
 AGREE = 1e-8  # two measurements of one pair differ by less, relative to their size, on whatever machines
@@ -114,7 +114,6 @@ def solve(measurements: Iterable[Message], of_round: Round, *, robust: bool = Fa
     names = tuple(sorted({name for pair in pairs for name in pair} | set(of_round.parties)))
     numbers = {name: k for k, name in enumerate(names)}
     edges = np.array([[numbers[a], numbers[b]] for a, b in pairs], dtype=np.int64)
-    _check_connected(edges, names)
     if robust and len(names) < FEWEST:
         raise InputError(
             f"robust alignment needs at least {FEWEST} parties, and these are {len(names)}: nobody can tell which "
@@ -212,7 +211,7 @@ def _says_enough(message: Message) -> bool:
     if not isinstance(parties, list) or len(parties) != 2 or not all(map(is_party_name, parties)):
         return False
     of_each: Checks = {"offers": lambda value: isinstance(value, str), "nodes": is_size, "noise": is_share}
-    values = {name: message.facts.get(name) for name in of_each}
+    values: dict[str, Any] = {name: message.facts.get(name) for name in of_each}
     return (
         parties[0] < parties[1]
         and message.sender in parties
@@ -257,21 +256,6 @@ def _one_for_each_pair(
     return pairs
 
 
-def _check_connected(edges: AnyArray, names: Sequence[str]) -> None:
-    labels = components(edges, len(names))
-    if labels.max(initial=0) == 0:
-        return
-    groups: dict[int, list[str]] = {}
-    for name, label in zip(names, labels.tolist(), strict=True):
-        groups.setdefault(label, []).append(name)
-    largest = max(groups.values(), key=len)
-    described = "; ".join(", ".join(group) for group in groups.values() if group is not largest)
-    raise DisconnectedError(
-        f"no measurement connects these parties with {', '.join(largest)}: {described}. Measure a pair that joins "
-        "them, or align each group on its own."
-    )
-
-
 def _result(message: Message, shared: int, error: float, trusted: bool) -> PairResult:
     first, second = message.facts["parties"]
     variance = sum(value**2 for value in message.facts["noise"].values())
@@ -304,17 +288,10 @@ def _transform(
 
 def _motion(transform: Message, of_round: Round) -> tuple[float, Float64Array, Float64Array]:
     """Return the motion of a transform, and refuse what is none, or what the round does not allow."""
-    d, motions = of_round.dim, of_round.motions
-    shapes = {"scale": (1,), "rotation": (d, d), "translation": (d,)}
-    arrays = transform.arrays
-    sound = all(
-        name in arrays
-        and arrays[name].shape == shape
-        and arrays[name].dtype.kind == "f"
-        and bool(np.isfinite(arrays[name]).all())
-        for name, shape in shapes.items()
-    )
-    if not sound:
+    d, motions, arrays = of_round.dim, of_round.motions, transform.arrays
+    shapes = {name: array.shape for name, array in arrays.items()}
+    sound = shapes == {"scale": (1,), "rotation": (d, d), "translation": (d,)}
+    if not sound or not all(X.dtype.kind == "f" and bool(np.isfinite(X).all()) for X in arrays.values()):
         raise FormatError(f"this transform has no scale, rotation and translation in {d} dimensions; ask for it again.")
     scale, rotation, translation = float(arrays["scale"][0]), arrays["rotation"], arrays["translation"]
     allowed = (
