@@ -21,6 +21,7 @@ from graphquilt.files import load_arrays
 from graphquilt.graph import Graph
 from graphquilt.jobs import DirectoryStore, Job, Record, Result, embed, update
 from graphquilt.jobs.drift import found_again
+from graphquilt.patches import default_partitioner
 from studies.cells import Row, check_names, read_cells
 from studies.npz_graphs import NAMES, hold_out, open_graph
 
@@ -30,6 +31,7 @@ T = TypeVar("T")
 SETS = ("wordnet", "debian-bookworm")
 RELEASES = "debian-releases"
 NODES, EDGES = 0.01, 0.02  # held back
+PARTS = 30  # into which a graph is cut; local changes lie in the first, which has about 3 % of the nodes
 SPLITS, PER_CLASS, RANK = 5, 20, 16
 
 
@@ -117,14 +119,7 @@ def _held_back(graph: Graph, *, local: bool) -> Graph:
     A = sp.triu(graph.adjacency, 1).tocoo()
     region = np.ones(n, dtype=bool)
     if local:
-        region = np.zeros(n, dtype=bool)
-        region[rng.integers(n)] = True
-        while region[A.row].astype(int) @ region[A.col] < 1.5 * EDGES * A.nnz or region.sum() < 3 * NODES * n:
-            region |= np.asarray(graph.adjacency @ region) > 0
-            if (region[A.row] & region[A.col]).sum() > 4 * EDGES * A.nnz:  # the last step went too far
-                extra = np.flatnonzero(region)
-                region[rng.choice(extra, len(extra) // 3, replace=False)] = False
-                break
+        region = default_partitioner(PARTS)(graph) == 0
     away = rng.choice(np.flatnonzero(region), int(NODES * n), replace=False)
     gone = np.zeros(n, dtype=bool)
     gone[away] = True

@@ -37,7 +37,7 @@ from graphquilt.jobs.settings import keep_settings
 from graphquilt.jobs.source import Source, keep_graph
 from graphquilt.jobs.steps import stitch
 from graphquilt.jobs.store import Record, Store, locked, record_digest, store_folder
-from graphquilt.jobs.versions import FRAME, NEXT, UPDATE, VERSION, gone_nodes, history, put_in_place, turn
+from graphquilt.jobs.versions import FRAME, NEXT, UPDATE, VERSION, copy_record, gone_nodes, history, put_in_place, turn
 from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg import nearest_orthogonal
 from graphquilt.patches import CoarseGraph, PatchGraph, coarse_graph, join_neighbours
@@ -287,11 +287,12 @@ class _Next:
         """Take over the embeddings of the other patches, the shared starts and the rotation onto an earlier frame."""
         p, runs, store = len(again), self.old.settings.recipe.runs, self.old.store
         keys = [patch_key(k, "embedding") for k in range(runs * p) if not again[k % p]]
-        for key in [*keys, *(key for run in range(runs) for key in start_keys(store, run)), FRAME]:
+        for key in [*keys, *(key for run in range(runs) for key in start_keys(store, run))]:
             if key in store:
-                _copy(store, self.store, key)
-                if key != FRAME:
-                    reused[key] = record_digest(store, key)
+                copy_record(store, self.store, key)
+                reused[key] = record_digest(store, key)
+        if FRAME in store and not self.old.settings.motions.free:  # free patches are turned anew in every version
+            copy_record(store, self.store, FRAME)
 
     def settle(
         self, before: FloatArray, *, executor: Executor | None = None, progress: ProgressCallback | None = None
@@ -391,19 +392,3 @@ def _moved_tables(before: Survey, after: Survey, k: int) -> Float64Array:
                 lengths = np.maximum(np.einsum("ij,ij->i", was, was), 1e-30)
                 moved = np.maximum(moved, np.sqrt(np.einsum("ij,ij->i", gap, gap) / lengths))
     return np.minimum(moved, 1.0)
-
-
-def _copy(source: Store, target: Store, key: str) -> None:
-    """Give another store a record, in a folder as further links to the same files."""
-    folders = store_folder(source), store_folder(target)
-    if folders[0] is None or folders[1] is None:
-        target[key] = source[key]
-        return
-    (folders[1] / key).parent.mkdir(parents=True, exist_ok=True)
-    for suffix in (".npy", ".npz", ".json"):  # the marker last
-        path, copy = folders[0] / f"{key}{suffix}", folders[1] / f"{key}{suffix}"
-        if path.exists() and not copy.exists():
-            try:
-                os.link(path, copy)
-            except OSError:  # a disk without links
-                shutil.copyfile(path, copy)
