@@ -90,7 +90,7 @@ class UpdateCell:
         figures: Row = {"update": asdict(done), "cpu": [seconds_before, seconds, seconds_fresh]}
         a, b = old[stayed], X[place[stayed]]
         figures["untouched"] = [int(untouched.sum()), float((_cosines(a, b)[untouched] >= 0.99).mean())]
-        figures["accuracy"] = [_accuracy(Z, after.labels) for Z in (X, fresh)]
+        figures["accuracy"] = [_accuracy(Z, after.labels) for Z in (X, fresh)] + [_accuracy(old, before.labels)]
         figures["auc"] = [link_prediction_auc(Z, held_out, whole, seed=0) for Z in (X, fresh)]
         figures["classifier"] = _old_classifier(a, b, np.asarray(after.labels)[place[stayed]])
         if refresh:
@@ -234,6 +234,11 @@ _LINES: tuple[tuple[str, str, Callable[[Row], str]], ...] = (
     ),
     ("patches embedded again", "", lambda row: f"{row['update']['redone']} of {row['update']['n_patches']}"),
     ("accuracy, % (against a fresh job)", "≥ −.5", lambda row: _difference(row["accuracy"], 100, 1)),
+    (
+        "accuracy of the job before, %",
+        "",
+        lambda row: f"{100 * row['accuracy'][2]:.1f}" if len(row["accuracy"]) > 2 else "–",
+    ),
     ("link AUC (against a fresh job)", "≥ −.005", lambda row: _difference(row["auc"], 1, 4)),
     (
         "CPU seconds of the update, and of a fresh job",
