@@ -48,6 +48,29 @@ np.savez("c.npz", ids=names[800:], vectors=Z[800:])
 import graphquilt as gq
 gq.embed("blocks", dim=8, n_patches=3, store=gq.DirectoryStore("job"))
 """,
+    "docs/how-to/update.md": """
+from pathlib import Path
+import numpy as np
+import graphquilt as gq
+blocks = gq.Graph.open("blocks")
+graph = gq.Graph(blocks.adjacency, np.eye(6)[blocks.labels])
+gq.embed(graph.subgraph(np.arange(1190)), dim=4, n_patches=2, store=gq.DirectoryStore("job"))
+A = graph.adjacency.tocoo()
+rows = [f"{u},{v}\\n" for u, v in zip(A.row.tolist(), A.col.tolist()) if u < v]
+Path("edges-of-today.csv").write_text("source,target\\n" + "".join(rows))
+Path("edges-of-tuesday.csv").write_text("source,target\\n" + "".join(rows[5:]))
+Path("new.csv").write_text("source,target\\n1200,0\\n1200,1\\n")
+Path("old.csv").write_text("source,target\\n" + rows[0])
+Path("new-nodes.csv").write_text("id,a,b,c,d,e,f\\n1200,1,0,0,0,0,0\\n")
+""",
+    "docs/how-to/new-nodes.md": """
+import numpy as np
+import graphquilt as gq
+graph = gq.Graph.open("blocks")
+gq.embed(graph.subgraph(np.arange(1190)), dim=4, n_patches=2, store=gq.DirectoryStore("job"))
+A = graph.adjacency.tocoo()
+np.savetxt("edges-of-today.csv", np.column_stack([A.row, A.col]), fmt="%d", delimiter=",")
+""",
     "docs/how-to/links.md": """
 from pathlib import Path
 import graphquilt as gq

@@ -205,7 +205,7 @@ BUDGET = {
     "federated": 3_683,
     "files": 958,
     "graph": 5_255,
-    "jobs": 7_298,
+    "jobs": 7_259,
     "linalg": 823,
     "patches": 2_150,
     "prediction": 771,

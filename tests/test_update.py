@@ -208,6 +208,9 @@ def test_embedders_without_a_shared_start_keep_their_frame(whole, tmp_path):
     assert np.linalg.norm(Y[:1180] - X) < 0.3 * np.linalg.norm(X)
     U, _, V = np.linalg.svd(Y[:1180].T @ X)
     assert np.allclose(U @ V, np.eye(DIM), atol=1e-6)
+    gq.update(tmp_path / "job", today)  # and a second time
+    Z = np.asarray(Job.open(tmp_path / "job").embedding)
+    assert np.linalg.norm(Z[:1180] - X) < 0.3 * np.linalg.norm(X)
 
 
 class KilledError(BaseException):

@@ -37,14 +37,14 @@ from graphquilt.jobs.settings import keep_settings
 from graphquilt.jobs.source import Source, keep_graph
 from graphquilt.jobs.steps import stitch
 from graphquilt.jobs.store import Record, Store, locked, record_digest, store_folder
-from graphquilt.jobs.versions import FRAME, NEXT, UPDATE, VERSION, gone_nodes, history, put_in_place, turn
+from graphquilt.jobs.versions import FRAME, NEXT, UPDATE, VERSION, copy_record, gone_nodes, history, put_in_place, turn
 from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg import nearest_orthogonal
 from graphquilt.patches import CoarseGraph, PatchGraph, coarse_graph, join_neighbours
 from graphquilt.progress import ProgressCallback
 
 TOLERANCE = 0.01  # of the weight of a patch's edges: with less, only what is in the home of a change is embedded again
-FAR = 0.05  # of the weight of all edges: with less, the averages over far clusters stay
+FAR = 0.05  # of the weight of all edges: with more, averages over far clusters and all patches are made again
 
 
 def update(
@@ -197,7 +197,6 @@ class _Next:
         """Bring labels, clusters, patches and survey up to date, and take over what stays; return what adds up."""
         old, store, graph = self.old, self.store, self.graph
         patches, undirected = old.patch_graph, self.graph.undirected()
-        p = patches.n_patches
         home = np.zeros(graph.n_nodes, dtype=np.int64)
         made_with = dict(old.store["patch_graph"].parameters)
         del made_with["patches"], made_with["graph"]  # those of the old one
@@ -213,21 +212,20 @@ class _Next:
         sets = [np.union1d(nodes, joining[home[joining] == k]) for k, nodes in enumerate(patches.node_sets)]
         following = PatchGraph(sets, patches.edges, graph.n_nodes, patches.components, patches.report)
         write_patch_graph(store, following, graph, made_with)
-        past = self.old.store[UPDATE].arrays if UPDATE in old.store else {}
+        past = old.store[UPDATE].arrays if UPDATE in old.store else {}
         strength = np.maximum(_strengths(undirected), _strengths(self.known.graph.undirected(), graph.n_nodes))
-        changed = np.asarray(past.get("changed", np.zeros(p))) + np.array(
-            [self.change.weight[nodes].sum() / max(strength[nodes].sum(), 1e-300) for nodes in sets]
-        )
-        again = changed > TOLERANCE
+        shares = [self.change.weight[nodes].sum() / max(strength[nodes].sum(), 1e-300) for nodes in sets]
+        changed = np.asarray(past.get("changed", np.zeros(len(sets)))) + shares
+        far = float(past.get("far", 0.0)) + self.change.weight.sum() / max(strength.sum(), 1e-300)
+        again = (changed > TOLERANCE) | (following.sizes != patches.sizes)
         again[home[self.change.weight > 0]] = True
-        again |= np.array([len(a) != len(b) for a, b in zip(sets, patches.node_sets, strict=True)])
-        state = {"changed": changed}
-        if shares_start(old.settings.embedders[0], graph) and old.settings.recipe.start and "survey" in old.store:
-            state |= self._follow_survey(following, clusters, sets, changed, again)
-            again |= changed > TOLERANCE
+        if "survey" in old.store:
+            renew = far > FAR and "clusters" in old.store
+            self._follow_survey(following, clusters, renew=renew)
+            again, far = again | renew, 0.0 if renew else far
         changed[again] = 0
         self._take_over(again, reused)
-        return state
+        return {"changed": changed, "far": np.array(far)}
 
     def _joined(self, graph: Graph, labels: AnyArray) -> AnyArray:
         """Return labels of all nodes: new ones join their neighbours; what is joined to nothing joins the smallest."""
@@ -248,53 +246,30 @@ class _Next:
         self.store["clusters"] = Record(coarse.to_arrays(), {"graph": self.made_from["graph"]})
         return coarse
 
-    def _follow_survey(
-        self,
-        patches: PatchGraph,
-        clusters: CoarseGraph | None,
-        sets: list[Int64Array],
-        changed: Float64Array,
-        again: BoolArray,
-    ) -> dict[str, AnyArray]:
-        """Survey the graph in the old frame; add to ``changed`` what patches see of a far field that was made again."""
-        old, graph, embedder = self.old, self.graph, self.old.settings.embedders[0]
+    def _follow_survey(self, patches: PatchGraph, clusters: CoarseGraph | None, *, renew: bool) -> None:
+        """Survey the graph in the old frame, with new averages over far clusters if ``renew`` says so."""
+        graph, embedder, seed = self.graph, self.old.settings.embedders[0], self.old.settings.seed
         assert shares_start(embedder)
         if clusters is None and needs_clusters(graph, patches):
             clusters = far_clusters(self.store, graph)
-        before = stored_survey(old.store["survey"]).content
-        past = old.store[UPDATE].arrays if UPDATE in old.store else {}
-        far = np.zeros(0 if clusters is None else clusters.k)
-        if clusters is not None:
-            far = far + np.bincount(clusters.clusters, self.change.weight, minlength=clusters.k)
-            far[: len(past.get("far", []))] += past.get("far", [])
-        seed = old.settings.seed
-        if not isinstance(embedder, Propagation):
-            survey = embedder.survey(graph, seed, clusters=clusters, cut=patches.n_patches > 1)
-        else:
-            renew = clusters is not None and far.sum() > FAR * clusters.between.sum()
+        if isinstance(embedder, Propagation):
+            before = stored_survey(self.old.store["survey"]).content
             columns = {"column": self._before(before.nodes["column"])} if "column" in before.nodes else {}
-            padded = Survey({**before.nodes, **columns}, before.shared)
-            survey = embedder.follow(graph, padded, clusters, renew=renew)
-            if renew and clusters is not None:
-                moved = _moved_tables(before, survey, clusters.k)
-                for k in np.flatnonzero(~again).tolist():
-                    part, (_, reached, weights) = graph.undirected().split(sets[k], clusters.clusters)
-                    leaving = np.ones(len(reached)) if graph.weights is None else weights
-                    inside = part.n_entries if part.weights is None else part.weights.sum()
-                    changed[k] += (leaving * moved[reached]).sum() / max(leaving.sum() + inside, 1e-300)
-                far[:] = 0
+            survey = embedder.follow(graph, Survey({**before.nodes, **columns}, before.shared), clusters, renew=renew)
+        else:
+            survey = embedder.survey(graph, seed, clusters=clusters, cut=patches.n_patches > 1)
         keep_survey(self.store, survey, graph, patches, made_by=(embedder, seed))
-        return {"far": far}
 
     def _take_over(self, again: BoolArray, reused: dict[str, str]) -> None:
         """Take over the embeddings of the other patches, the shared starts and the rotation onto an earlier frame."""
         p, runs, store = len(again), self.old.settings.recipe.runs, self.old.store
         keys = [patch_key(k, "embedding") for k in range(runs * p) if not again[k % p]]
-        for key in [*keys, *(key for run in range(runs) for key in start_keys(store, run)), FRAME]:
+        for key in [*keys, *(key for run in range(runs) for key in start_keys(store, run))]:
             if key in store:
-                _copy(store, self.store, key)
-                if key != FRAME:
-                    reused[key] = record_digest(store, key)
+                copy_record(store, self.store, key)
+                reused[key] = record_digest(store, key)
+        if FRAME in store and not self.old.settings.motions.free:  # free patches are turned anew in every version
+            copy_record(store, self.store, FRAME)
 
     def settle(
         self, before: FloatArray, *, executor: Executor | None = None, progress: ProgressCallback | None = None
@@ -380,33 +355,3 @@ def _strengths(graph: Graph, n: int | None = None) -> Float64Array:
     """Return the weight of each node's edges, (n,), 0 for nodes that are not there."""
     sums = np.asarray(graph.adjacency.sum(axis=1), dtype=np.float64).ravel()
     return sums if n is None else np.r_[sums, np.zeros(n - len(sums))]
-
-
-def _moved_tables(before: Survey, after: Survey, k: int) -> Float64Array:
-    """Return by how much the averages over each far cluster differ, as a share of their length, (k,)."""
-    moved = np.zeros(k)
-    for name in ("column_tables", "feature_tables"):
-        if name in before.shared:
-            a, b = before.shared[name], after.shared[name]
-            for step in range(len(a)):
-                was, gap = np.asarray(a[step], dtype=np.float32), np.asarray(b[step], dtype=np.float32)
-                gap = gap - was
-                lengths = np.maximum(np.einsum("ij,ij->i", was, was), 1e-30)
-                moved = np.maximum(moved, np.sqrt(np.einsum("ij,ij->i", gap, gap) / lengths))
-    return np.minimum(moved, 1.0)
-
-
-def _copy(source: Store, target: Store, key: str) -> None:
-    """Give another store a record, in a folder as further links to the same files."""
-    folders = store_folder(source), store_folder(target)
-    if folders[0] is None or folders[1] is None:
-        target[key] = source[key]
-        return
-    (folders[1] / key).parent.mkdir(parents=True, exist_ok=True)
-    for suffix in (".npy", ".npz", ".json"):  # the marker last
-        path, copy = folders[0] / f"{key}{suffix}", folders[1] / f"{key}{suffix}"
-        if path.exists() and not copy.exists():
-            try:
-                os.link(path, copy)
-            except OSError:  # a disk without links
-                shutil.copyfile(path, copy)

@@ -16,7 +16,7 @@ from graphquilt.alignment import Alignment
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray
 from graphquilt.errors import FormatError, JobError
 from graphquilt.files.writing import folder_lock
-from graphquilt.jobs.store import Record, Store
+from graphquilt.jobs.store import Record, Store, store_folder
 
 UPDATE, VERSION, FRAME = "update", "version", "frame"  # keys: what was taken over, the history, the rotation
 NEXT = "next"  # the folder in which a new version is made
@@ -75,6 +75,22 @@ def settle_rows(store: Store, alignment: Alignment, X: FloatArray, *, free: bool
     if gone is not None:
         X[gone] = 0
     return alignment
+
+
+def copy_record(source: Store, target: Store, key: str) -> None:
+    """Give another store a record, in a folder as further links to the same files."""
+    folders = store_folder(source), store_folder(target)
+    if folders[0] is None or folders[1] is None:
+        target[key] = source[key]
+        return
+    (folders[1] / key).parent.mkdir(parents=True, exist_ok=True)
+    for suffix in (".npy", ".npz", ".json"):  # the marker last
+        path, copy = folders[0] / f"{key}{suffix}", folders[1] / f"{key}{suffix}"
+        if path.exists() and not copy.exists():
+            try:
+                os.link(path, copy)
+            except OSError:  # a disk without links
+                shutil.copyfile(path, copy)
 
 
 def put_in_place(folder: Path) -> None:
