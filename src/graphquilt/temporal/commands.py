@@ -19,6 +19,7 @@ from graphquilt.cli import Output, Workers, watching
 from graphquilt.datasets import dataset_files, dataset_names
 from graphquilt.errors import InputError
 from graphquilt.temporal.batch import detect
+from graphquilt.temporal.judging import LEARNT
 from graphquilt.temporal.logs.blocks import Input
 from graphquilt.temporal.logs.events import read_events
 from graphquilt.temporal.logs.flows import Flows, read_flows
@@ -208,7 +209,7 @@ def watch(
                 print(csv_line(record) if is_csv else json_line(record, ecs=alerting.ecs))
             _flush()
             n_alerts += len(records)
-            text = f"{len(records)} alerts"
+            text = f"{len(records)} alerts" if scores.n_learnt >= LEARNT else "learnt from, not judged"
             text += f"; not embedded: {scores.left_out}" if scores.left_out else ""
             print(f"window {scores.number} ({scores.rows} flows): {text}", file=sys.stderr)
     alerting.finish(n_alerts)
@@ -263,7 +264,8 @@ def _in_words(summary: Record, out: Path) -> str:
     lines += [
         f"{summary['windows']} windows scored, {len(summary['left_out'])} not embedded, "
         f"{summary['empty_windows']} empty",
-        f"{summary['alerts']} alerts in {summary['incidents']} incidents{highest}",
+        *summary["judged"],
+        f"{summary['incidents']} incidents, {summary['alerts']} alerts{highest}",
         f"written to {out}: open report.html",
     ]
     return "\n".join(lines)

@@ -87,15 +87,14 @@ class Follower:
             if stamp is None or any(log.stamp == stamp for log in self._logs):
                 continue
             log = self._identify(path)
-            if log is not None:
-                log.stamp = stamp
-                if not log.is_other:
-                    pending.append((path, log))
+            if log is not None and not log.is_other:
+                pending.append((path, log, stamp))
         if len(pending) > 1:
-            starts = [self._start(path, log) for path, log in pending]
+            starts = [self._start(path, log) for path, log, _ in pending]
             pending = [pending[k] for k in np.argsort(starts, kind="stable")]
-        for path, log in pending:
+        for path, log, stamp in pending:
             yield from self._read_on(path, log)
+            log.stamp = stamp
 
     def _paths(self) -> list[Path]:
         """Return the files to look at; of one log, also those that it may have been rotated to, the oldest first."""
