@@ -21,7 +21,7 @@ from graphquilt.cli.display import show, watching
 from graphquilt.cli.flags import Output
 from graphquilt.cli.workers import Workers
 from graphquilt.embedders import VGAE
-from graphquilt.errors import InputError, MissingExtraError
+from graphquilt.errors import InputError, needs_extra
 from graphquilt.evaluate import EvaluationOptions, procrustes_error, quality
 from graphquilt.graph import Graph
 from graphquilt.jobs import Cutting, DirectoryStore, Job, JobSettings, Recipe, embed_patches, record_evaluation
@@ -176,11 +176,9 @@ def plane_colours(X: AnyArray) -> Float64Array:
 
 def digits_graph() -> Graph:
     """Return scikit-learn's 1797 digits as a nearest-neighbour graph, with pixels as features and digits as labels."""
-    try:
+    with needs_extra("the digits demo", "eval"):
         from sklearn.datasets import load_digits
         from sklearn.neighbors import kneighbors_graph
-    except ImportError as error:
-        raise MissingExtraError("the digits demo", "eval") from error
 
     digits = load_digits()
     A = kneighbors_graph(digits.data, NEIGHBOURS)
@@ -238,7 +236,8 @@ def digits_demo(
 
 def _plane(X: FloatArray) -> AnyArray:
     """Return a picture of an embedding in the plane, (n, 2)."""
-    from sklearn.manifold import TSNE
+    with needs_extra("the digits demo", "eval"):
+        from sklearn.manifold import TSNE
 
     points: AnyArray = TSNE(2, random_state=0, perplexity=30, max_iter=500).fit_transform(X)
     return points
@@ -247,8 +246,9 @@ def _plane(X: FloatArray) -> AnyArray:
 def _draw(
     path: Path, embeddings: Mapping[str, FloatArray], measured: Mapping[str, Mapping[str, float]], labels: AnyArray
 ) -> None:
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
+    with needs_extra("the picture of the digits", "viz"):
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
 
     figure = Figure(figsize=(13, 4.9), layout="constrained")
     colours = mpl.colormaps["tab10"]
