@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from graphquilt.errors import InputError
+
 __all__ = ["NotebookBars", "Progress", "ProgressCallback", "peak_memory", "report", "resource_usage"]
 
 
@@ -67,8 +69,10 @@ class NotebookBars:
 
     def __call__(self, event: Progress) -> None:
         """Show one event; the cell changes at most ten times a second."""
-        from IPython.display import HTML, display
-
+        try:
+            from IPython.display import HTML, display
+        except ImportError as error:
+            raise InputError("NotebookBars are for notebooks, which have IPython: pip install ipython.") from error
         first = event.stage not in self._stages
         self._stages[event.stage] = event
         if not first and event.done != event.total and time.monotonic() - self._shown < 0.1:

@@ -21,7 +21,7 @@ from graphquilt.cli.display import show, watching
 from graphquilt.cli.flags import Output
 from graphquilt.cli.workers import Workers
 from graphquilt.embedders import VGAE
-from graphquilt.errors import MissingExtraError
+from graphquilt.errors import needs_extra
 from graphquilt.evaluate import EvaluationOptions, procrustes_error, quality
 from graphquilt.graph import Graph
 from graphquilt.jobs import Cutting, DirectoryStore, Job, JobSettings, Recipe, embed_patches, record_evaluation
@@ -170,11 +170,9 @@ def _plane_colours(X: AnyArray) -> Float64Array:
 
 def digits_graph() -> Graph:
     """Return scikit-learn's 1797 digits as a nearest-neighbour graph, with pixels as features and digits as labels."""
-    try:
+    with needs_extra("the digits demo", "eval"):
         from sklearn.datasets import load_digits
         from sklearn.neighbors import kneighbors_graph
-    except ImportError as error:
-        raise MissingExtraError("the digits demo", "eval") from error
 
     digits = load_digits()
     A = kneighbors_graph(digits.data, NEIGHBOURS)
@@ -233,8 +231,9 @@ def digits_demo(
 def _draw(
     path: Path, embeddings: Mapping[str, FloatArray], measured: Mapping[str, Mapping[str, float]], labels: AnyArray
 ) -> None:
-    import matplotlib as mpl
-    from sklearn.manifold import TSNE
+    with needs_extra("the picture of the digits", "viz,eval"):
+        import matplotlib as mpl
+        from sklearn.manifold import TSNE
 
     figure = new_figure(13, 4.9, purpose="drawing the digits")
     colours = mpl.colormaps["tab10"]

@@ -20,7 +20,7 @@ def double_cover(graph: Graph, coupling: float | None = None) -> Graph:
     """Return the undirected graph of 2n nodes in which u → v joins u with n + v, and ``coupling`` joins u with n + u.
 
     Nodes 0..n-1 are the sources and n..2n-1 the targets. Without a coupling it is a share of the mean weight; without
-    any, a walk would go to and fro between sources and targets and never follow a path.
+    any, a walk would alternate between sources and targets and never follow a path.
 
     Examples
     --------

@@ -18,13 +18,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.common.logger import log
-from flwr.serverapp import Grid, ServerApp
 
 from graphquilt.cli import SourceFlags
-from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.errors import FormatError, InputError, JobError, needs_extra
 from graphquilt.federated.commands import NetworkFlags, refuse_keys
 from graphquilt.federated.home import Home
 from graphquilt.federated.keys import Card
@@ -33,6 +29,12 @@ from graphquilt.federated.signal import Network
 from graphquilt.federated.sum_messages import Contribution, Directions
 from graphquilt.federated.sums import combine
 from graphquilt.jobs import format_of, write_embedding
+
+with needs_extra("a round over a network", "flower"):
+    from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.common.logger import log
+    from flwr.serverapp import Grid, ServerApp
 
 COMPONENTS = {"serverapp": "graphquilt.federated.flower:server", "clientapp": "graphquilt.federated.flower:client"}
 FILES = {"pyproject.toml", ".info/CONTENT", ".info/METADATA"}  # of the bundle: everything else could be code
