@@ -198,11 +198,11 @@ def test_the_tests_that_the_differences_name_exist():
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
     "alignment": 3_897,
-    "cli": 2_224,
+    "cli": 2_223,
     "datasets": 336,
     "embedders": 3_976,
     "evaluate": 1_153,
-    "federated": 3_683,
+    "federated": 3_685,
     "files": 958,
     "graph": 5_255,
     "jobs": 7_259,
@@ -210,7 +210,7 @@ BUDGET = {
     "patches": 2_150,
     "prediction": 771,
     "report": 1_096,
-    "temporal": 7_029,
+    "temporal": 7_037,
     "testing": 653,
 }
 LONGEST = 400  # lines of a module

@@ -165,9 +165,7 @@ class Propagation:
         which join their neighbours. Degrees and roles follow the graph, and with ``renew`` the tables of the far field.
         """
         if self.directed:
-            raise InputError(
-                "a job of Propagation(directed=True) cannot be updated. Embed the new graph in a new folder."
-            )
+            raise InputError("a job of Propagation(directed=True) cannot be updated. Embed the graph in a new folder.")
         with one_blas_thread():
             return follow_graph(self, graph.undirected(), before, clusters, renew=renew)
 

@@ -74,7 +74,7 @@ class FarField:
 def cut_patch(
     graph: Graph, nodes: IntArray, survey: Survey, *, backwards: Graph | None = None
 ) -> tuple[Graph, FarField]:
-    """Return the subgraph of some nodes, and what it knows of the rest; ``backwards`` has directed edges turned round."""
+    """Return the subgraph of some nodes, and what it knows of the rest; ``backwards`` has directed edges reversed."""
     cluster = np.asarray(survey.nodes.get("cluster", np.empty(0, dtype=np.int32)))
     if "cluster" in survey.nodes and (cluster.shape != (graph.n_nodes,) or cluster.dtype.kind not in "iu"):
         raise InputError(

@@ -304,7 +304,7 @@ class Job:
         if settings.motions.rotate:
             patch_graph.check_dim(settings.dim)
         only = None if only is None else list(only)
-        if self.embedded() == 0:
+        if self.count_embedded() == 0:
             check_room(self, "survey", "embedding", workers=int(getattr(executor, "n_workers", 1)))
         patches = embed_patches(
             self.graph,

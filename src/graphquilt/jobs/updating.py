@@ -35,7 +35,7 @@ from graphquilt.jobs.records import (
 )
 from graphquilt.jobs.settings import keep_settings
 from graphquilt.jobs.source import Source, keep_graph
-from graphquilt.jobs.steps import stitch
+from graphquilt.jobs.stitching import stitch
 from graphquilt.jobs.store import Record, Store, locked, record_digest, store_folder
 from graphquilt.jobs.versions import FRAME, NEXT, UPDATE, VERSION, copy_record, gone_nodes, history, put_in_place, turn
 from graphquilt.kernels import one_blas_thread

@@ -41,9 +41,7 @@ class MapOptions:
     umap: bool = False  # place the nodes by UMAP instead of principal components
     limit: int = 100_000  # draw at most this many nodes, as a random sample
     seed: int = 0  # seed of the sample and of UMAP
-    like: Path | None = (
-        None  # draw nodes where the map of this job has them: one that was updated, or one with the same ids
-    )
+    like: Path | None = None  # draw nodes where the map of this job, with the same ids, has them
 
     def __post_init__(self) -> None:
         if self.limit < 1:
