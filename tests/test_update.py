@@ -320,7 +320,7 @@ def test_a_map_like_an_earlier_one_stays_put(job, whole, tmp_path, command):
     other = tmp_path / "other"
     gq.embed(whole, 4, n_patches=1, store=DirectoryStore(other))
     code, _, error = command("map", job.name, "--like", other, "--out", tmp_path / "m.html")
-    assert code == 1
+    assert code == 2
     assert "4 dimensions" in error
 
 
