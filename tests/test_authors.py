@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from graphquilt.temporal import AlertOptions, ScoringOptions, detect
+from graphquilt.temporal import AlertOptions, ScoringOptions, detect, read_flows
 
 DAY = 86400
 LAST = 29  # the day of the attacks
@@ -52,7 +52,35 @@ def test_three_attackers_are_the_authors_of_the_first_incidents(seed, tmp_path):
     assert authors["flooder"]["flows"] == 200_000
     assert authors["sweeper"]["n_victims"] == 2800
     assert authors["scanner"]["n_victims"] == 150
-    assert min(incident["severity"] for incident in authors.values()) >= 80
+    assert min(authors[name]["severity"] for name in ("flooder", "sweeper", "scanner")) >= 80
     on_the_day = [record for record in detection.alerts if record["window"] == LAST and record["kind"] == "host"]
     servers = [record for record in on_the_day if record["node"].startswith("server")]
     assert len(servers) <= 3  # victims of the scan take no place of the budget
+
+
+def test_a_short_capture_gets_narrower_windows(tmp_path, caplog):
+    detection = run(stationary_log(0, days=1, attack=False), tmp_path)
+    assert "6h" not in str(detection.facts["parameters"])
+    assert detection.facts["parameters"]["width"] == "1h"
+    assert "too short for windows of 1d" in caplog.text
+
+
+def test_one_odd_file_does_not_refuse_a_folder(tmp_path):
+    (tmp_path / "auth.txt").write_text("".join(f"{k},U1@D,U1@D,C{k % 3},C{k % 5},K,N,LogOn,Success\n" for k in range(1, 50)))
+    (tmp_path / "redteam.txt").write_text("7,U1@D,C1,C2\n9,U1@D,C1,C3\n")
+    flows = read_flows(tmp_path)
+    assert sum(len(batch) for batch in flows) == 49
+    assert flows.counts.skipped_files == [str(tmp_path / "redteam.txt")]
+    assert sum(len(batch) for batch in read_flows(tmp_path / "redteam.txt")) == 2, "it is read if it is named"
+
+
+def test_argus_records_about_itself_and_clocks_of_1970_are_left_out(tmp_path):
+    header = "StartTime,Dur,Proto,SrcAddr,Sport,Dir,DstAddr,Dport\n"
+    row = "{},0.1,{},{},1,   ->,{},53\n"
+    good = header + row.format("2019/04/04 16:23:00.3", "man", "0", "0") + row.format("2019/04/04 16:23:01.3", "udp", "a", "b")
+    (tmp_path / "good.binetflow").write_text(good)
+    (tmp_path / "young.binetflow").write_text(header + row.format("1970/01/01 00:00:09.3", "udp", "a", "b"))
+    flows = read_flows(tmp_path)
+    assert [batch.column("source").to_pylist() for batch in flows] == [["a"]]
+    assert flows.counts.other == 1
+    assert flows.counts.skipped_files == [str(tmp_path / "young.binetflow")]

@@ -18,16 +18,15 @@ from graphquilt.temporal.windows import SIDES
 _M, _C = len(MEASURED), len(COMPONENTS)
 _COUNTED = [MEASURED.index(name) for name in COUNTED]
 _LEVEL, _COMPANY = COMPONENTS.index("level"), COMPONENTS.index("company")
-POOLED = _M + _C + 1  # columns of the pool of a side: what was measured, the z-scores, and the components together
+POOLED = _M + _C + 2  # columns of the pool of a side: what was measured, the z-scores, and two sums of components
 _RARE = 5  # a host that was in fewer windows is judged by its partners too
 _SIZE = [COMPONENTS.index(name) for name in ("degree", "volume", "peak rate", "newcomers", "level")]
-_OTHER = [c for c in range(_C) if c not in _SIZE]
+_SLOW = [COMPONENTS.index(name) for name in ("contexts", "affinity", "pair surprise", "callbacks")]  # need a history
+_FAST = [c for c in range(_C) if c not in (*_SIZE, *_SLOW)]
 _TAIL = 0.01  # the share of earlier values above which a tail is fitted
 _LEAST_SCALE = 0.2  # of the tail, in standard deviations or in units of -log p
 _LEAST_VARIANCE = 1e-4  # of what is not a count
 _SHAPES = 0.25, 0.1  # of the tails of z-scores, and of what combines them
-_SLOW = ("contexts", "affinity", "pair surprise", "callbacks")  # components that need a history
-_IS_SLOW = [COMPONENTS.index(name) for name in _SLOW]
 _COUNTS = 0.05  # a partner makes a host no more unusual than that, or does not count
 LEARNT = 2  # windows that are only learnt from
 _LEARNING = 8  # windows after which these count half
@@ -206,15 +205,17 @@ def judge_hosts(compared: Comparison, memory: SideMemory, pool: Pool, *, n_learn
         p[z[:, c] <= 0, c] = 1.0  # no more than expected is not unusual, even if the others had still less
         high = np.flatnonzero(z[:, c] > 0)
         p[high, c] = tail_pvalues(z[high, c], pool.column(_M + c, z[chosen, c]), shape=_SHAPES[0])
-    p[:, _IS_SLOW] **= n_learnt / (n_learnt + _LEARNING)
     # Five components measure size, and one burst moves them all: together they count once.
-    kinds = np.column_stack([np.fmin.reduce(p[:, _SIZE], axis=1), p[:, _OTHER]])
-    statistic = -np.log(np.fmin(kinds, 1.0)).sum(axis=1)
-    pvalue = tail_pvalues(statistic, pool.column(_M + _C, statistic[chosen]), shape=_SHAPES[1])
+    fast = np.column_stack([np.fmin.reduce(p[:, _SIZE], axis=1), p[:, _FAST]])
+    sums = [-np.log(np.fmin(kinds, 1.0)).sum(axis=1) for kinds in (fast, p[:, _SLOW])]
+    weight = n_learnt / (n_learnt + _LEARNING)
+    statistic = sums[0] + weight * sums[1]
+    earlier = pool.column(_M + _C, statistic[chosen], plus=(weight, _M + _C + 1))
+    pvalue = tail_pvalues(statistic, earlier, shape=_SHAPES[1])
     pvalue = np.minimum(pvalue, magnitude_pvalues(x[:, _MAGNITUDES], [pool.column(c) for c in _MAGNITUDES]))
     if n_learnt < LEARNT:
         pvalue[:] = 1.0
-    pool.add(np.column_stack([x, z[:, :_C], statistic])[chosen], memory.last[nodes] < 0)
+    pool.add(np.column_stack([x, z[:, :_C], *sums])[chosen], memory.last[nodes] < 0)
     single = np.float32
     tables = (table.astype(single) for table in (values[:, :_C], z[:, :_C], p))
     return HostTable(nodes, *tables, pvalue, len(nodes))

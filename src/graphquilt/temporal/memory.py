@@ -181,7 +181,7 @@ class Pool:
 
     A window gives at most ``cap`` rows, and of known hosts and of strangers at most twice the median of the windows
     before: one flood does not fill the pool. A window is compared with the pool and itself, by the same rule: after a
-    short history mostly with itself. Rows are kept of the later two thirds of ``history`` windows, because
+    short history mostly with itself. Rows are kept of the later half of ``history`` windows, because
     earlier ones had less to be compared with. ``sizes`` are the numbers of known hosts and strangers of each window.
     """
 
@@ -213,11 +213,15 @@ class Pool:
     @staticmethod
     def capacity(n_windows: int) -> int:
         """Return of how many windows rows are kept, if the sizes of ``n_windows`` are known."""
-        return max(2, (2 * n_windows + 1) // 3)
+        return max(2, (n_windows + 1) // 2)
 
-    def column(self, number: int, current: AnyArray = ()) -> Float32Array:
-        """Return the values of one column of earlier windows, and those of the current one, sorted and without NaN."""
-        parts = [sample[:, number] for sample in self.samples]
+    def column(self, number: int, current: AnyArray = (), *, plus: tuple[float, int] = (0.0, 0)) -> Float32Array:
+        """Return the values of one column of earlier windows, and those of the current one, sorted and without NaN.
+
+        ``plus`` is a factor and a column to add that many times.
+        """
+        factor, other = plus
+        parts = [sample[:, number] + factor * sample[:, other] if factor else sample[:, number] for sample in self.samples]
         column = np.concatenate([*parts, np.asarray(current, dtype=np.float32)])
         return np.sort(column[~np.isnan(column)])
 
