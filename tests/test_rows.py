@@ -132,7 +132,7 @@ def test_patches_that_were_moved_are_removed_on_request(graph, tmp_path):
     assert not list(tmp_path.glob("False/patches/*/embedding.npy"))
     with pytest.raises(JobError, match="patch 0 was removed after it was stitched"):
         job.patches[0]
-    assert job_in(tmp_path / "False", graph, **recipe).embedded() == 6
+    assert job_in(tmp_path / "False", graph, **recipe).count_embedded() == 6
     before = (tmp_path / "False/embedding.npy").stat().st_mtime_ns
     job_in(tmp_path / "False", graph, **recipe).run()
     assert (tmp_path / "False/embedding.npy").stat().st_mtime_ns == before
