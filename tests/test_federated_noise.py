@@ -94,3 +94,12 @@ def test_what_is_not_proved_is_refused():
             federated.invite("n", 4, NAMES, epsilon=1, **signal)
     with pytest.raises(InputError, match="epsilon is from 0 to 100"):
         federated.invite("n", 4, NAMES, features=10, epsilon=-1)
+
+
+def test_the_command_line_asks_for_it_and_says_what_it_does_not_cover(command, tmp_path):
+    files = ("--out", tmp_path / "invitation", "--key", tmp_path / "key")
+    words = ("--name", "n", "--dim", 4, "--parties", "a,b,c", "--width", 10, "--epsilon", 4)
+    code, out, err = command("federate", "invite", *words, *files)
+    assert code == 0, err
+    assert "each further round with the same data costs epsilon again" in " ".join(out.split())
+    assert federated.Invitation.load(tmp_path / "invitation").epsilon == 4

@@ -163,7 +163,7 @@ def join(
         "Tell the other parties your fingerprint by telephone: it stays the same in later rounds.",
         f"Keep {home}: nobody gets it.",
     ]
-    cost = {"columns_at_most": width, "cpu_seconds_about": round(read.cost(width), 1)}
+    cost = {"columns_at_most": width, "cpu_seconds_about": round(read.cost(width, len(asked.parties)), 1)}
     others = {} if cards is None else {card.party: card.fingerprint for card in load_all(cards, Card.load)}
     show({**facts, **cost, "fingerprints": others, "notes": notes, "next": advice}, as_json=output.json)
 

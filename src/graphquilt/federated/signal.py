@@ -19,7 +19,7 @@ from graphquilt.graph import Graph
 WIDEST = 4096  # columns of a signal whose whole moment goes into one message
 # To buckets: longer than to clusters, because border nodes are far from what lies deep inside a network.
 WALK_RESTART, WALK_STEPS = 0.05, 16
-WALK_SECONDS, PRODUCT_SECONDS = 1.2e-9, 1e-10  # of one multiplication in the walk and after it
+WALK_SECONDS, PRODUCT_SECONDS, MASK_SECONDS = 6e-10, 5e-11, 3e-9  # of one number in the walk, in products, in masks
 UNIT_BITS = 36  # behind the binary point of the sums that Propagation makes
 SENSITIVITY = 1.01 * 2**0.5  # of the sum to one node: see noise_multiplier
 
@@ -88,10 +88,10 @@ class Network:
         """Number of own nodes at the border: every node at the border of two parties is owned by one of them."""
         return int(self.own[self.border].sum())
 
-    def cost(self, columns: int) -> float:
+    def cost(self, columns: int, n_parties: int) -> float:
         """Return about how many seconds of one processor a contribution of so many columns takes."""
         walked = self.graph.n_entries * columns * WALK_STEPS * WALK_SECONDS
-        return walked + self.n_own * columns**2 * PRODUCT_SECONDS
+        return walked + columns**2 * (self.n_own * PRODUCT_SECONDS + n_parties * MASK_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True)
