@@ -12,7 +12,7 @@ ifneq ($(wildcard $(SHARED_DATA)),)
 export GRAPHQUILT_DATA ?= $(SHARED_DATA)
 endif
 
-.PHONY: demo test test-core test-plain-cpu test-slow test-browser coverage fuzz chaos lint format bench bench-quick reproduce docs dist clean
+.PHONY: demo test test-core test-lowest test-pythons test-plain-cpu test-slow test-browser coverage fuzz chaos lint format bench bench-quick reproduce docs dist clean
 
 demo: $(READY)
 	$(BIN)/graphquilt demo --out demo
@@ -24,6 +24,19 @@ test: $(READY)
 # Every test that needs no extra; the others skip and name the extra they need.
 test-core: $(CORE_READY)
 	OMP_NUM_THREADS=1 $(CORE)/bin/python -m pytest -m "not slow and not browser" -n 2 --dist worksteal -rs
+
+# The same with the lowest versions of the dependencies that pyproject.toml allows; uv finds them.
+test-lowest:
+	$(PYTHON) -m venv build/lowest && build/lowest/bin/pip install -q uv
+	build/lowest/bin/uv pip compile -q --resolution lowest-direct --python-version 3.11 --only-binary :all: -o build/lowest/requirements.txt pyproject.toml
+	build/lowest/bin/pip install -q -r build/lowest/requirements.txt $(TEST_TOOLS) && build/lowest/bin/pip install -q --no-deps -e .
+	OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -m "not slow and not browser" -n 2 --dist worksteal
+
+# The core suite on the Pythons of this machine, and as root on those of newer Debian releases.
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14 python3.14t
+DEBIAN  ?= trixie forky sid
+test-pythons:
+	tests/pythons.sh "$(PYTHONS)" "$(DEBIAN)"
 
 # The same on a processor without wide vector instructions, as far as one can pretend: no test may stand on last bits.
 test-plain-cpu: $(READY)

@@ -9,7 +9,7 @@ from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.temporal import SIDES
 from labelled_windows import Labelled, Scores, empty_scores
 
-__all__ = ["lad", "midas_r", "new_pairs"]
+__all__ = ["lad", "midas_r", "new_pairs", "volume"]
 
 _FADING = 0.5  # by which MIDAS-R multiplies the counts of the current tick when a tick ends
 
@@ -73,6 +73,25 @@ def new_pairs(data: Labelled) -> Scores:
             sums[side][present] += count[present]
             seen[side] += present
         known = np.union1d(known, keys)
+    return scores
+
+
+def volume(data: Labelled) -> Scores:
+    """Score a host by its flows, or pairs where flows are not counted, against its own mean, shrunk toward all."""
+    scores = empty_scores(data)
+    sums = {side: np.zeros(len(S)) for side, S in scores.items()}
+    seen = {side: np.zeros(len(S)) for side, S in scores.items()}
+    for t, window in enumerate(data.windows):
+        A = sp.coo_array(window.matrix)
+        flows = np.ones(A.nnz) if window.counts is None else window.counts
+        for side, ids in zip(SIDES, (A.row, A.col), strict=True):
+            n = len(sums[side])
+            count = np.bincount(ids, weights=flows, minlength=n)
+            usual = (sums[side] + 4 * sums[side].sum() / max(seen[side].sum(), 1)) / (seen[side] + 4)
+            present = count > 0
+            scores[side][present, t] = ((count - usual) / np.sqrt(usual + 1))[present]
+            sums[side] += count
+            seen[side] += present
     return scores
 
 

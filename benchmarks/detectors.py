@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.sparse as sp
 
-from baselines import lad, midas_r, new_pairs
+from baselines import lad, midas_r, new_pairs, volume
 from graphquilt.arrays import BoolArray, Float64Array
 from graphquilt.errors import InputError
 from graphquilt.temporal import SIDES, ScoringOptions, Tracker, drift_scores
@@ -37,7 +37,7 @@ class Settings:
     scoring: ScoringOptions = field(default_factory=ScoringOptions)
     history: int = 49
     refit: int = 7
-    budgets: tuple[int, ...] = (10, 50)
+    budgets: tuple[int, ...] = (20, 100)
 
 
 def detect(name: str, data: Labelled, settings: Settings) -> tuple[Scores, float]:
@@ -50,22 +50,25 @@ def detect(name: str, data: Labelled, settings: Settings) -> tuple[Scores, float
 
 
 def _components(data: Labelled, settings: Settings) -> Scores:
-    """Score by all components together: -log of the p-value."""
+    """Score by all components together: -log of the p-value; the alerts are those of the analyst, without victims."""
     tracker = Tracker(settings.scoring, history=settings.history)
     scores = empty_scores(data)
+    alerts = []
     for t, window in enumerate(data.windows):
-        for side, table in tracker.update(window).sides.items():
+        result = tracker.update(window)
+        for side, table in result.sides.items():
             scores[side][table.nodes, t] = -np.log(table.pvalue)
-    return scores
+        alerts.append({budget: [alert[1:3] for alert in result.alerts(budget)] for budget in settings.budgets})
+    return scores | {"alerts": alerts}
 
 
-def _drift_stream(data: Labelled, settings: Settings) -> Scores:
+def _contexts_stream(data: Labelled, settings: Settings) -> Scores:
     """Score by one component of the stream alone."""
     tracker = Tracker(settings.scoring, history=settings.history)
     scores = empty_scores(data)
     for t, window in enumerate(data.windows):
         for side, table in tracker.update(window).sides.items():
-            scores[side][table.nodes, t] = table.column("drift")
+            scores[side][table.nodes, t] = table.column("contexts")
     return scores
 
 
@@ -172,11 +175,12 @@ def _paper_batch(data: Labelled, settings: Settings) -> Scores:
 
 DETECTORS: dict[str, Callable[[Labelled, Settings], Scores]] = {
     "all components, stream": _components,
-    "drift alone, stream": _drift_stream,
+    "contexts alone, stream": _contexts_stream,
     "the paper's drift, batch": _paper_batch,
     "unfolded (UASE), stream": _unfolded_stream,
     "degree z, stream": _degree_stream,
     "new pairs, stream": lambda data, _: new_pairs(data),
+    "volume, stream": lambda data, _: volume(data),
     "MIDAS-R, stream": lambda data, _: midas_r(data),
     "LAD, stream": lambda data, _: lad(data),
 }

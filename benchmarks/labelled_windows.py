@@ -52,6 +52,9 @@ class Labelled:
         Time, source and destination of every flow, in order of time.
     tick : float
         The resolution of time for detectors that need one, in seconds.
+    single : list of lists, optional
+        The pairs of each single attack of a window, where the labels name attacks; otherwise every attacking source of
+        a window is an attack.
     """
 
     windows: list[Window]
@@ -59,6 +62,7 @@ class Labelled:
     first: int
     flows: tuple[Float64Array, Int64Array, Int64Array]
     tick: float
+    single: list[list[sp.csr_array]] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -101,11 +105,13 @@ def darpa_windows(path: str | Path, width: str) -> Labelled:
     windows = [_grown(window, n) for window in days.windows()]
     attack = label != normal
     number = np.floor(seconds / days.width).astype(np.int64)
-    attacks = []
+    attacks, single = [], []
     for window in windows:
-        rows = attack & (number == window.number)
+        rows = np.flatnonzero(attack & (number == window.number))
         attacks.append(_pattern(source[rows], destination[rows], (n, n)))
-    return Labelled(windows, {"all": attacks}, len(windows) // 4, (seconds, source, destination), 60.0)
+        by_label = [rows[label[rows] == kind] for kind in np.unique(label[rows])]
+        single.append([_pattern(source[own], destination[own], (n, n)) for own in by_label])
+    return Labelled(windows, {"all": attacks}, len(windows) // 4, (seconds, source, destination), 60.0, single)
 
 
 def email_windows(path: str | Path, *, seed: int) -> Labelled:

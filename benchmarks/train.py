@@ -24,7 +24,7 @@ import scipy.sparse as sp
 import torch
 
 import graphquilt as gq
-from graphquilt.embedders.losses import reconstruction_score
+from graphquilt.embedders.training import reconstruction_score
 
 warnings.simplefilter("ignore")
 ROUNDS, EPOCHS = 3, 6
@@ -160,7 +160,7 @@ def peak_of(who: str, kind: str) -> None:
     """Print the peak resident memory above import of a few epochs on Pubmed, d=128."""
     import torch_geometric.nn  # noqa: F401
 
-    from graphquilt.embedders import losses  # noqa: F401
+    from graphquilt.embedders import training  # noqa: F401
 
     base, peak, stop = anonymous_megabytes(), [0.0], threading.Event()
 

@@ -1,47 +1,44 @@
-"""Three departments that share only overlaps, in one frame; the coordinator sees neither node ids nor coordinates.
+"""Three departments embed together and show each other nothing but sums behind masks.
 
 python examples/three_departments.py [--out three_departments.png]
 """
 
 import argparse
-import secrets
-from itertools import combinations
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 import graphquilt as gq
-from graphquilt.federated import align
+from graphquilt import federated
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--out", default="three_departments.png")
 arguments = parser.parse_args()
 
-# Each department knows its own nodes, their features, and the nodes that these are joined to.
+# Each department knows its own nodes, and the edges that touch them.
 graph = gq.datasets.load_dataset("blocks")
 owner = gq.Metis(3)(graph)
-adjacency = graph.adjacency
-known = {name: np.flatnonzero((owner == k) | (adjacency @ (owner == k) > 0)) for k, name in enumerate("abc")}
+networks = {}
+for k, name in enumerate("abc"):
+    own = np.flatnonzero(owner == k)
+    known = np.union1d(own, graph.adjacency[own].indices)
+    part = gq.Graph(graph.adjacency).subgraph(known).renamed(known)
+    networks[name] = federated.Network.of(part, np.searchsorted(known, own))
 
-# One round: every department embeds at home by its own means, and offers its nodes under pseudonyms.
-agreed, key = align.invite("tonight", 6, ids_can_be_guessed=True)
-parties = {}
-for name, nodes in known.items():
-    X = gq.Propagation(6)(graph.subgraph(nodes), seed=0)
-    ids = np.array([f"person-{node}" for node in nodes])
-    parties[name] = align.offer(ids, X, agreed, key=key, party=name, secret=secrets.token_bytes(32))
-measurements = [align.measure(parties[b], align.reply(parties[a], parties[b].offer)) for a, b in combinations("abc", 2)]
-result = align.solve(measurements, agreed)  # what the coordinator does
-print(result.summary())
+# One round: each adds up its own nodes behind masks, and the coordinator finds the directions of the total.
+invitation, key = federated.invite("tonight", 6, list(networks), buckets=400)
+members = {name: federated.join(network, invitation, key, party=name) for name, network in networks.items()}
+agreed = federated.Round.of(invitation, [member.card for member in members.values()])
+sums = [federated.contribute(networks[name], agreed, member) for name, member in members.items()]
+directions = federated.combine(agreed, sums)
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 4.5), layout="constrained")
-plane = None
-for name, nodes in known.items():
-    _, X = align.apply(parties[name], result.transforms[name])
-    if plane is None:
-        plane = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:2].T
-    axes[0].scatter(*(X @ plane).T, s=5, alpha=0.5, label=f"department {name}")
-    axes[1].scatter(*(X @ plane).T, c=graph.labels[nodes], cmap="tab10", vmin=0, vmax=9, s=5)
+for name, network in networks.items():
+    made = federated.embed(network, agreed, members[name], directions)  # at home
+    print(f"{name}: {made.verdict}")
+    points, nodes = made.embedding[:, 1:3].T, network.ids[made.rows]
+    axes[0].scatter(*points, s=5, alpha=0.5, label=f"department {name}")
+    axes[1].scatter(*points, c=graph.labels[nodes], cmap="tab10", vmin=0, vmax=9, s=5)
 axes[0].set(title="one frame, by department", xticks=[], yticks=[])
 axes[1].set(title="the same, by class", xticks=[], yticks=[])
 axes[0].legend()

@@ -35,6 +35,7 @@ def citation_graph(
     n_features: int = 768,
     n_classes: int = 153,
     labelled: float = 0.0115,
+    held_out: int = 0,
     seed: int = 0,
     progress: ProgressCallback | None = None,
 ) -> Path:
@@ -62,6 +63,9 @@ def citation_graph(
     n_classes : int
     labelled : float
         The share of papers that have a class.
+    held_out : int
+        Citations beside these that are only in ``held_out.npy`` (k, 2), to test predicted links; some are repeated in
+        the graph.
     seed : int
     progress : callable, optional
 
@@ -83,7 +87,8 @@ def citation_graph(
     with translate_disk_errors(root):
         for name in ("paper", "paper___cites___paper"):
             (root / "processed" / name).mkdir(parents=True, exist_ok=True)
-        _write_citations(root, n_edges, (starts, fields), key, progress)
+        chosen = np.sort(np.random.default_rng([seed, 3]).choice(n_edges + held_out, held_out, replace=False))
+        _write_citations(root, n_edges, (starts, fields), key, held_out=chosen, progress=progress)
         split = _write_papers(root, n_features, (starts, fields), (key, seed), labelled=labelled, progress=progress)
         write_text(root / "RELEASE_v1.txt", f"synthetic: {n_nodes} papers, {n_edges} citations, seed {seed}")
         _save_torch(root / "meta.pt", {"paper": n_nodes, "author": 0, "institution": 0, "num_classes": n_classes})
@@ -117,23 +122,38 @@ def _layout(n: int, n_fields: int, rng: np.random.Generator) -> tuple[Int64Array
 
 
 def _write_citations(
-    root: Path, m: int, layout: tuple[Int64Array, Int64Array], key: np.uint64, progress: ProgressCallback | None
+    root: Path,
+    m: int,
+    layout: tuple[Int64Array, Int64Array],
+    key: np.uint64,
+    *,
+    held_out: Int64Array,
+    progress: ProgressCallback | None,
 ) -> None:
+    """Write m citations, and apart from them those whose numbers are in ``held_out`` (k,), which ascend."""
+    whole, pairs = m + len(held_out), []
     starts, fields = layout
     n = int(starts[-1])
     blocks = [(first, min(first + _BLOCK, n)) for first in range(0, n, _BLOCK)]
     total = sum(kernels.total_references(first, last, key, _SPREAD) for first, last in blocks)
-    before, done = 0.0, 0
+    before, made, done = 0.0, 0, 0
     with array_file(root / "processed" / "paper___cites___paper" / "edge_index.npy", (2, m), np.int64) as write:
         for first, last in blocks:
-            counts, before = kernels.reference_counts(first, last, key, _SPREAD, before, m / total)
+            counts, before = kernels.reference_counts(first, last, key, _SPREAD, before, whole / total)
             if last == n:
-                counts[-1] += m - done - counts.sum()  # what rounding has left
+                counts[-1] += whole - made - counts.sum()  # what rounding has left
             sources, targets = kernels.cite(first, counts, starts, fields, key, _SHARES)
+            apart = held_out[slice(*np.searchsorted(held_out, [made, made + len(sources)]))] - made
+            made += len(sources)
+            pairs.append(np.stack([sources[apart], targets[apart]], axis=1))
+            sources, targets = np.delete(sources, apart), np.delete(targets, apart)
             write(done, sources)
             write(m + done, targets)
             done += len(sources)
             report(progress, "citations", done, m)
+    if len(held_out):
+        with array_file(root / "held_out.npy", (len(held_out), 2), np.int64) as write:
+            write(0, np.concatenate(pairs))
 
 
 def _write_papers(

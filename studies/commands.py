@@ -254,17 +254,22 @@ def large(
     """Repeat the paper's study of MAG240M from its files: cut, embed, align, and measure against patches as they are.
 
     Without flags this is the protocol of the paper: 10 000 patches by Fennel in two passes, conductance, degree 20,
-    overlap 512:2048, VGAE in 128 dimensions, patches trained apart. Rerun the command to resume.
+    overlap 512:2048, VGAE in 128 dimensions, patches trained apart. With --recipe shared it is that of graphquilt: its
+    own cut, and Propagation in 64 dimensions. Rerun the command to resume.
     """
     from studies.large import LargeStudy, reproduce_large
     from studies.large_report import large_table
 
-    protocol = {"patches": 10_000, "partition": "fennel", "degree": 20.0, "overlap": "512:2048"}
+    protocol: dict[str, object] = {"patches": 10_000, "seed": 0}
+    model: dict[str, object] = {"embedder": "propagation", "dim": 64}
+    if recipe.recipe != "shared":
+        model = {"embedder": "vgae", "dim": 128}
+        protocol |= {"partition": "fennel", "degree": 20.0, "overlap": "512:2048", "edge_weight": "conductance"}
     settings = job_settings(
         {},
         edges=(out / "graph", SourceFlags()),
-        cutting=_filled(cutting, protocol | {"edge_weight": "conductance", "seed": 0}),
-        embedder=_filled(embedder, {"embedder": "vgae", "dim": 128}),
+        cutting=_filled(cutting, protocol),
+        embedder=_filled(embedder, model),
         recipe=_filled(recipe, {"recipe": "paper"}),
         stitching=_filled(stitching, {"precision": "float32"}),
     )
@@ -289,6 +294,24 @@ def large(
 def _filled(flags: Flags, defaults: Mapping[str, object]) -> Flags:
     """Return flags with the values of the protocol where none is given."""
     return replace_fields(flags, {name: value for name, value in defaults.items() if getattr(flags, name) is None})
+
+
+@app.command
+def direction(
+    *,
+    sets: Names = "debian,wordnet,higgs",
+    dim: Annotated[int, Parameter(help="Dimensions, half of them for targets.")] = 128,
+    patches: Annotated[int, Parameter(validator=POSITIVE, help="Number of patches.")] = 10,
+    features: Annotated[bool, Parameter(help="Use the features of the nodes, where there are any.")] = False,
+    data: DataFolder = None,
+) -> None:
+    """Rank held-out links of directed graphs by Propagation with and without direction; one line of JSON each."""
+    from graphquilt.datasets.catalogue import dataset_folder
+    from studies.direction import measure
+
+    for name in words(sets):
+        for row in measure(dataset_folder(data), name, features=features, dim=dim, patches=patches):
+            print(json.dumps(row), flush=True)
 
 
 @app.command

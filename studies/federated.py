@@ -37,6 +37,7 @@ BUCKETS = 2048
 PER_CLASS = 20
 GARBAGE = 16  # directions that a party invents
 WAYS = ("full", "alone", "sums", "guarded", "counts", "garbage")
+PRIVATE: Mapping[str, int] = {f"epsilon-{epsilon}": epsilon for epsilon in (1, 4, 8)}
 GUARDS: Mapping[str, int] = {"per_bucket": 4, "least": 3}
 LINK_SETS, LINK_PARTIES = ("wordnet", "debian-bookworm"), 5
 
@@ -109,6 +110,7 @@ def run_round(
         buckets=BUCKETS if graph.features is None else 0,
         per_bucket=guards.get("per_bucket", 0),
         least=guards.get("least", 1),
+        epsilon=guards.get("epsilon", 0),
     )
     members = [federated.join(party.network, invitation, key, party=party.name) for party in parties]
     agreed = federated.Round.of(invitation, [member.card for member in members])
@@ -166,7 +168,7 @@ def count_round(graph: Graph, parties: Sequence[Party], dim: int, *, seed: int) 
         column[np.asarray(party.network.graph.node_ids)[filled]] = far.nodes["column"][filled]
     counts = np.bincount(column[column >= 0], minlength=BUCKETS)
     gain = np.maximum((column >= 0).sum() / np.maximum(counts, 1), 1).astype(np.float32)
-    placed = [(network, replace(far, shared={"gain": gain})) for network, far in placed]
+    placed = [(network, replace(far, shared={**far.shared, "gain": gain})) for network, far in placed]
     embedder = signal.embedder(dim)
     total, kept = None, [embedder.prepare(network, 0, far=far) for network, far in placed]
     for one in kept:
@@ -284,6 +286,7 @@ class FederatedCell:
             return {f"d{dim}": self._of(X[:, :dim]) for dim in self.dims}
         guards = GUARDS if self.way == "guarded" else {}
         guards = {name: value for name, value in guards.items() if self.signal == "edges" or name == "least"}
+        guards |= {"epsilon": PRIVATE[self.way]} if self.way in PRIVATE else {}
         garbage = 0 if self.way == "garbage" else None
         done = run_round(graph, parties, max(self.dims), seed=self._seed, garbage=garbage, **guards)
         row = {name: getattr(done, name) for name in ("steps", "bytes", "cpu", "walk", "buckets")}
@@ -361,5 +364,7 @@ def federated_cells(
                         ways.remove("counts")
                         if dataset == "coauthor-cs":
                             ways.remove("garbage")  # the moment of garbage is not that of a wide signal
+                        else:
+                            ways += list(PRIVATE)  # is for one message
                     cells += [FederatedCell(dataset, signal, n_parties, cut, way) for way in ways]
     return [replace(cell, dims=tuple(dims), splits=splits, data=data) for cell in cells]

@@ -10,6 +10,7 @@ import numpy as np
 
 from graphquilt.errors import JobError
 from studies.cells import Row, read_cells
+from studies.federated import PRIVATE
 from studies.figures import markdown_table
 from studies.npz_graphs import NAMES
 
@@ -133,11 +134,24 @@ def costs(rows: Sequence[Row]) -> str:
     return markdown_table(head, lines)
 
 
+def private(rows: Sequence[Row]) -> str:
+    """Return what differential privacy leaves."""
+    lines = []
+    for dataset, signal, n_parties in _cases(rows, next(iter(PRIVATE))):
+        for dim in _dims(rows):
+            case = {"dataset": dataset, "signal": signal, "n_parties": n_parties}
+            plain = _pair(_pick(rows, **case, way="sums", cut=0), dim)
+            figures = [_pair(_pick(rows, **case, way=way), dim) for way in PRIVATE]
+            lines.append([NAMES.get(dataset, dataset), str(n_parties), str(dim), plain, *figures])
+    return markdown_table(["data", "parties", "d", "sums", *(way.replace("-", " ") for way in PRIVATE)], lines)
+
+
 def federated_tables(rows: Sequence[Row]) -> str:
     """Return all tables in Markdown."""
     parts = {
         "Accuracy / AUC": headline,
         "Guards, true counts and garbage": variants,
+        "Differential privacy": private,
         "Held-out links": links,
         "Messages and time": costs,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
@@ -14,18 +13,20 @@ import numpy as np
 
 from graphquilt.alignment import Alignment, centroid
 from graphquilt.arrays import FloatArray, Int64Array
-from graphquilt.embedders import Propagation
 from graphquilt.errors import FormatError
-from graphquilt.evaluate import reconstruction_auc
+from graphquilt.evaluate import link_prediction_auc, reconstruction_auc
+from graphquilt.evaluate.links import cosine
+from graphquilt.evaluate.pairs import are_joined
 from graphquilt.files import check_disk, map_array, temporary_sibling, translate_disk_errors
 from graphquilt.graph import Graph, attach
-from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, Sizes, Source, plan_sizes
+from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, Source
 from graphquilt.progress import ProgressCallback
 from studies.cells import Row, run_cells
 from studies.fixed_splits import fixed_split, split_by_years
 from studies.large_report import draw_map, write_large_report
 from studies.mag240m import Papers, mag240m_papers, read_mag240m
 from studies.perceptrons import Grid, classify_job, mlp_grid
+from studies.stages import StageCost
 
 __all__ = ["YEARS", "LargeStudy", "reproduce_large"]
 
@@ -74,12 +75,10 @@ class _Stage:
     action: Callable[[], Row]
     group: ClassVar[str] = "large"
 
-    def run(self, folder: Path) -> Record:  # noqa: ARG002
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        result = self.action()
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        workers = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return Record({}, {**result, "workers_cpu_seconds": round(workers, 2)})
+    def run(self, folder: Path) -> Record:
+        with StageCost(folder.parent / "costs" / f"{self.name}.json", folder.parent) as cost:
+            result = self.action()
+        return Record({}, {**result, "cost": cost.totals})
 
 
 def reproduce_large(
@@ -120,7 +119,7 @@ def reproduce_large(
         _Stage("2-patches", job, work.patches),
         _Stage("3-embedding", job, work.embedding),
         _Stage("4-alignment", job, work.alignment),
-        _Stage("5-no-trans", job, work.unaligned),
+        *([_Stage("5-no-trans", job, work.unaligned)] if study.settings.motions.free else []),
         _Stage("6-auc", measured, work.auc),
         _Stage("7-perceptrons", trained, lambda: work.perceptrons(parts)),
     ]
@@ -168,15 +167,7 @@ class _Work:
 
     def patches(self) -> Row:
         """Partition, sparsify and expand."""
-        cutting, folder = self.study.settings.cutting, self.study.out / "graph"
-        sizes = Sizes(
-            n_nodes=self.papers.n_papers,
-            n_edges=self.papers.n_citations,
-            n_patches=cutting.n_patches or 1,
-            dim=self.study.settings.dim,
-        )
-        stages = plan_sizes(sizes, Propagation(sizes.dim)).stages
-        check_disk(self.study.out, int(sum(stage.disk for stage in stages[1:3])), "cutting into patches")
+        folder = self.study.out / "graph"
         settings = replace(self.study.settings, source=Source(path=str(folder)))
         job = Job.begin(DirectoryStore(self.study.out / "job"), settings)
         facts = job.cut(progress=self.progress).summary()
@@ -186,33 +177,17 @@ class _Work:
     def _job(self) -> Job:
         return Job.open(self.study.out / "job")
 
-    def _sizes(self, job: Job) -> Sizes:
-        quilt = job.patch_graph.repeat(job.settings.recipe.runs)
-        return Sizes(
-            n_nodes=quilt.n_nodes,
-            n_edges=self.papers.n_citations,
-            n_patches=quilt.n_patches,
-            dim=job.settings.dim,
-            n_rows=float(quilt.sizes.sum()),
-            n_patch_edges=len(quilt.edges),
-        )
-
     def embedding(self) -> Row:
         """Embed all patches on whatever executor there is."""
         job = self._job()
-        sizes, done = self._sizes(job), job.embedded()
-        left = 1 - done / sizes.n_patches
-        check_disk(self.study.out, int(8 * sizes.dim * sizes.rows * left), "embedding the patches")
-        with self.workers(sizes.n_patches - done) as pool:
+        n_patches, done = job.settings.recipe.runs * job.patch_graph.n_patches, job.count_embedded()
+        with self.workers(n_patches - done) as pool:
             job.embed(executor=pool, progress=self.progress)
-        return {"patches": sizes.n_patches, "embedded_before": done}
+        return {"patches": n_patches, "embedded_before": done}
 
     def alignment(self) -> Row:
         """Align all patches, and average them into the embedding."""
         job = self._job()
-        sizes, recipe = self._sizes(job), replace(job.settings.recipe, runs=1)  # the sizes are those of all runs
-        stages = plan_sizes(sizes, Propagation(sizes.dim), recipe=recipe).stages
-        check_disk(self.study.out, int(sum(stage.disk for stage in stages[-2:])), "aligning the patches")
         with self.workers(len(job.patch_graph.edges)) as pool:
             alignment = job.stitch(executor=pool, progress=self.progress)
         errors = alignment.edge_errors
@@ -238,31 +213,37 @@ class _Work:
         return {"bytes": path.stat().st_size}
 
     def _routes(self, job: Job) -> dict[str, FloatArray]:
-        return {"l2g": job.embedding, "no-trans": map_array(self.study.out / "no-trans.npy")}
+        unaligned = self.study.out / "no-trans.npy"
+        return {"l2g": job.embedding, **({"no-trans": map_array(unaligned)} if unaligned.exists() else {})}
 
     def auc(self) -> Row:
-        """Rank sampled edges against as many non-edges."""
+        """Rank sampled edges, and those that were held out, against as many non-edges."""
         job, seed = self._job(), self.study.settings.seed
-        assert job.graph is not None
-        return {
-            route: reconstruction_auc(X, job.graph, seed=seed, max_edges=self.study.max_edges)
+        graph, held_out = job.graph, self.papers.held_out
+        assert graph is not None
+        result: Row = {
+            route: reconstruction_auc(X, graph, seed=seed, max_edges=self.study.max_edges)
             for route, X in self._routes(job).items()
         }
+        if held_out is not None:
+            pairs = np.asarray(held_out)
+            pairs = pairs[~are_joined(graph, pairs)][: self.study.max_edges]  # a few are repeated in the graph
+            result["held_out"] = {"edges": len(pairs)}
+            for route, X in self._routes(job).items():
+                result["held_out"][route] = link_prediction_auc(X, pairs, graph, seed=seed, score=cosine)
+        return result
 
     def perceptrons(self, parts: dict[str, Int64Array]) -> Row:
         """Train the grid on both routes; a grid that was stopped is resumed."""
         study, job = self.study, self._job()
         seed, split = study.settings.seed, fixed_split(parts, self.labels, seed=study.settings.seed)
         results = {"l2g": classify_job(job, parts, grid=study.grid, seed=seed, progress=self.progress)}
-        results["no-trans"] = mlp_grid(
-            self._routes(job)["no-trans"],
-            self.labels,
-            split,
-            seed=seed,
-            grid=study.grid,
-            keep=study.out / "no-trans-perceptrons.json",
-            progress=self.progress,
-        )
+        unaligned = self._routes(job).get("no-trans")
+        if unaligned is not None:
+            keep = study.out / "no-trans-perceptrons.json"
+            results["no-trans"] = mlp_grid(
+                unaligned, self.labels, split, seed=seed, grid=study.grid, keep=keep, progress=self.progress
+            )
         counts = {name: len(nodes) for name, nodes in vars(split).items()}
         return {
             "split": counts,

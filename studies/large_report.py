@@ -53,12 +53,16 @@ def large_table(rows: Sequence[Row]) -> str:
     auc, accuracy = by_name["6-auc"], by_name["7-perceptrons"]
     name = str(by_name["3-embedding"]["parameters"]["embedder"].get("name", "")).rpartition(".")[2]
     published = PAPER.get(name)
-    head = ["", "l2g", "no-trans", *(["paper, MAG240M, l2g", "paper, no-trans"] if published else [])]
+    routes = [route for route in ("l2g", "no-trans") if route in auc]
+    head = ["", *routes, *(["paper, MAG240M, l2g", "paper, no-trans"] if published else [])]
     lines = [
-        ["reconstruction AUC", *(f"{auc[route]:.4f}" for route in ("l2g", "no-trans"))],
-        ["classification accuracy", *(f"{accuracy[route]['accuracy']:.4f}" for route in ("l2g", "no-trans"))],
+        ["reconstruction AUC", *(f"{auc[route]:.4f}" for route in routes)],
+        ["classification accuracy", *(f"{accuracy[route]['accuracy']:.4f}" for route in routes)],
     ]
-    for place, line in enumerate(lines if published else []):
+    if "held_out" in auc:
+        blank = [""] * (len(head) - len(routes) - 1)
+        lines.append(["AUC of held-out links", *(f"{auc['held_out'][route]:.4f}" for route in routes), *blank])
+    for place, line in enumerate(lines[:2] if published else []):
         line += [f"{figures[place]:.2f}" for figures in published or ()]
     return markdown_table(head, lines)
 
@@ -67,10 +71,16 @@ def write_large_report(rows: Sequence[Row], out: Path) -> None:
     """Write ``results.json`` and ``large.md``."""
     by_name = {row["name"]: row for row in rows}
     graph, patches, settings = by_name["1-graph"], by_name["2-patches"], by_name["3-embedding"]["parameters"]
-    total = sum(row["cpu_seconds"] + row["workers_cpu_seconds"] for row in rows)
+    total = sum(row["cost"]["cpu_seconds"] for row in rows)
     split = by_name["7-perceptrons"]["split"]
     costs = [
-        [row["name"], f"{row['cpu_seconds'] + row['workers_cpu_seconds']:.1f}", f"{row['seconds']:.1f}"] for row in rows
+        [
+            row["name"],
+            *(f"{row['cost'][name]:.1f}" for name in ("cpu_seconds", "seconds")),
+            *(f"{row['cost'][name] / 2**30:.2f}" for name in ("memory", "disk")),
+            f"{row['cost']['kills']:.0f}",
+        ]
+        for row in rows
     ]
     text = [
         "# The large-scale study\n",
@@ -82,9 +92,9 @@ def write_large_report(rows: Sequence[Row], out: Path) -> None:
         f"The perceptrons were trained on {split['train']:,} papers, stopped by {split['validation']:,} and tested on "
         f"{split['test']:,}.\n",
         "\n".join(by_name["4-alignment"]["fit"]) + "\n",
-        f"## Cost\n\nCPU hours in all: {total / 3600:.3f}. A stage that was stopped and went on counts only what came "
-        "after.\n",
-        markdown_table(["stage", "CPU s", "wall s"], costs),
+        f"## Cost\n\nCPU hours in all: {total / 3600:.3f}, of all processes. Memory is anonymous, of all processes at "
+        "one time; disk is what the folder of the study has. A stage that was killed and continued counts as one.\n",
+        markdown_table(["stage", "CPU s", "wall s", "memory, GiB", "disk, GiB", "kills"], costs),
     ]
     if "8-map" in by_name:
         facts = by_name["8-map"]

@@ -41,6 +41,8 @@ class Papers:
     split : mapping of str to int array
         The papers of each part of the official split: ``train``, ``valid``, ``test-dev`` and ``test-challenge``; empty
         where there is no file with it.
+    held_out : int array (k, 2) or None
+        Citations that are not among the edges; only synthetic files have them.
     """
 
     n_papers: int
@@ -49,6 +51,7 @@ class Papers:
     labels: AnyArray | None
     years: AnyArray | None
     split: Mapping[str, Int64Array]
+    held_out: AnyArray | None = None
 
 
 def mag240m_papers(folder: str | PathLike[str]) -> Papers:
@@ -80,7 +83,8 @@ def mag240m_papers(folder: str | PathLike[str]) -> Papers:
             f"{len(features)} papers. Get it again."
         )
     split = _split(root / _SPLIT, len(features)) if (root / _SPLIT).is_file() else {}
-    return Papers(len(features), edges.shape[1], features, labels, years, split)
+    held_out = open_array(root / "held_out.npy") if (root / "held_out.npy").is_file() else None
+    return Papers(len(features), edges.shape[1], features, labels, years, split, held_out)
 
 
 def read_mag240m(

@@ -32,7 +32,7 @@ import numpy as np
 import psutil
 
 ROOT = Path(__file__).parents[1]
-PATIENCE = 60.0  # seconds until a command that should have ended is taken for one that hangs
+PATIENCE = 300.0  # seconds until a command that should have ended is taken for one that hangs
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # of kills at random times
 BY_TIME = 0.4  # share of kills at random times; the others are at operations on files
 MOST_KILLS = 3  # in a row, before a command may finish

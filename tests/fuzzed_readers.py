@@ -249,7 +249,7 @@ def _make_map_labels(folder):
 
 def _read_map_labels(folder, path):
     from graphquilt.graph.reading.node_tables import read_labels
-    from graphquilt.report.colouring import choose_colouring
+    from graphquilt.report.node_map import choose_colouring
 
     labels = read_labels(path, np.array([f"node {k}" for k in range(24)]))
     assert labels.values.shape == (24,)
@@ -1011,7 +1011,7 @@ def _seal_messages(files):
             header = json.loads(arrays.pop("header").tobytes())
             if "checksum" in arrays:
                 arrays["checksum"] = np.asarray(_statistics_checksum(arrays))
-            fields = ("kind", "round", "round_name", "dim", "sender", "facts")
+            fields = ("kind", "round", "round_name", "sender", "facts")
             message = Message(*(header[field] for field in fields), arrays)
             with tempfile.TemporaryDirectory() as place:
                 message.authenticated(bytes(range(32))).save(Path(place, "m"))

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from graphquilt.errors import FormatError, InputError
 from graphquilt.temporal import AnomalyScores, Names, ScoringOptions, Tracker, Window, read_flows
 from graphquilt.temporal.logs.columns import HostList, place_of, read_host_list, without_hosts
-from graphquilt.temporal.page import fit_in_words
+from graphquilt.temporal.page import judged_in_words
 from graphquilt.temporal.records import AlertOptions, Incidents, merge_incidents, window_records
 from graphquilt.temporal.report import CSV_COLUMNS, csv_line, ecs_record, json_line, parse_formats, write_alerts
 from graphquilt.temporal.traffic import netflow
@@ -85,7 +85,8 @@ def test_options_choose_alerts_and_allowed_hosts_leave_room_for_others(scored):
 
 def test_repeats_are_one_incident():
     incidents = Incidents(gap=3)
-    host = {"kind": "host", "node": "a"}
+    host = {"kind": "host", "node": "a", "severity": 60.0}
+    assert incidents.add(host | {"severity": 59.0}, 0, 0.0) == (None, 0), "a weak alert opens no incident"
     ids = [incidents.add(host, number, 10.0 * number) for number in (1, 2, 2, 5, 9)]
     assert [repeat for _, repeat in ids] == [1, 2, 2, 3, 1], "two sides in one window are one repeat"
     assert len({identity for identity, _ in ids[:4]}) == 1
@@ -101,9 +102,10 @@ def test_repeats_are_one_incident():
 def test_incidents_contain_each_alert_once(scored):
     records = records_of(scored)
     merged = merge_incidents(records)
-    assert sorted(i for incident in merged for i in incident["alerts"]) == sorted(r["id"] for r in records)
+    severe = [r["id"] for r in records if r["incident"] is not None]
+    assert sorted(i for incident in merged for i in incident["alerts"]) == sorted(severe)
     assert [i["severity"] for i in merged] == sorted((i["severity"] for i in merged), reverse=True)
-    assert any(len(incident["windows"]) > 1 for incident in merged)
+    assert any(incident["n_victims"] > 20 for incident in merged if incident["kind"] == "host")
     for incident in merged:
         assert incident["start"] < incident["end"]
 
@@ -213,19 +215,22 @@ def test_flows_of_ignored_hosts_are_left_out_and_places_stay_right():
     assert place_of(batches[0], 2) == "the input line 8"
 
 
-def test_the_fit_of_each_side_is_said_in_words(scored):
+def test_what_was_judged_is_said_in_words(scored):
     from dataclasses import replace
 
-    def words(source, destination):
-        windows = tuple(replace(window, fits={"source": source, "destination": destination}) for window in scored)
-        return [(verdict["word"], verdict["text"]) for verdict in fit_in_words(AnomalyScores(windows, None, None, ()))]
+    def words(fit, size=12):
+        windows = tuple(replace(window, fit=fit) for window in scored[:size])
+        return [(verdict["word"], verdict["text"]) for verdict in judged_in_words(AnomalyScores(windows, None, None, ()))]
 
-    (good, first), (bad, second) = words(0.2, 0.95)
-    assert (good, bad) == ("Good", "Bad")
-    assert "All 12 windows that were placed can alert by drift" in first
-    assert "In 12 of 12 windows the overlaps do not agree" in second
-    assert "no destination alerts by drift" in second
-    assert [word for word, _ in words(np.nan, 0.5)] == ["None", "Fair"]
+    (judged, first), (good, second) = words(0.2)
+    assert (judged, good) == ("Judged", "Good")
+    assert "10 of 12 windows were judged; the first 2 were only learnt from" in first
+    assert "median error is 0.20" in second
+    assert [word for word, _ in words(0.95, 6)] == ["Learning", "Weak"]
+    assert words(np.nan)[1][0] == "Counts only"
+    (nothing, text), *rest = words(0.2, 2)
+    assert (nothing, rest) == ("Nothing", [])
+    assert "narrower windows" in text
 
 
 @pytest.fixture(scope="module")

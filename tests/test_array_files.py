@@ -11,7 +11,8 @@ import scipy.sparse as sp
 
 from damage import damaged_copies
 from graphquilt.errors import FormatError
-from graphquilt.files import load_arrays, map_array, map_arrays, open_archive, save_arrays
+from graphquilt.files import array_checksum, load_arrays, map_array, map_arrays, open_archive, save_arrays
+from graphquilt.files.checksums import is_array_entry, is_size, seal
 from graphquilt.graph import read_edges
 from graphquilt.graph.checks import saved_sparse
 from graphquilt.graph.reading.node_tables import open_features
@@ -307,3 +308,10 @@ def test_a_member_is_read_by_name(tmp_path):
         assert archive.read("n/data") == b"abc"
     with pytest.raises(FormatError, match="lacks 'n/other'; it holds n/data"), open_archive(tmp_path / "z") as archive:
         archive.read("n/other")
+
+
+def test_checksums_stay_the_same_in_all_releases():
+    assert [array_checksum(np.arange(n))[:12] for n in (3, 4)] == ["ab25350e3e65", "a1e03200f1f8"]
+    assert seal({"seed": 5})["checksum"][:12] == "f282ceca71d4"
+    assert [is_size(value) for value in (3, -3, True, 10**30)] == [True, False, False, False]
+    assert [is_array_entry({"shape": [2, 3], "dtype": kind}) for kind in ("<f8", "|O")] == [True, False]

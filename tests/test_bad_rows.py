@@ -115,3 +115,36 @@ def test_a_header_of_unknown_words_above_numbers_is_told(tmp_path, caplog):
     (tmp_path / "e.csv").write_text("user,item\n1,2\n2,3\n")
     gq.read_edges(tmp_path / "e.csv")
     assert not caplog.records
+
+
+def test_a_column_named_weight_has_the_weights_wherever_its_first_number_stands(tmp_path):
+    """The same rows in another order are the same graph, or the same error."""
+    rows = [f"a{k},b{k}," for k in range(300)] + [f"c{k},d{k},2" for k in range(10)]
+    for lines in (rows, rows[::-1]):
+        (tmp_path / "e.csv").write_text("\n".join(["source,target,weight", *lines]))
+        with pytest.raises(FormatError, match=r"the weight '' is not a number .*\(300 rows\)"):
+            gq.read_edges(tmp_path / "e.csv")
+        assert gq.read_edges(tmp_path / "e.csv", bad_rows="skip").weights.tolist() == [2.0] * 20
+
+
+def test_numbers_that_are_not_used_are_told_wherever_they_stand(tmp_path, caplog):
+    (tmp_path / "e.csv").write_text("rel,subject,object,score\nr,a,b,2.5\nr,b,c,1.5\n")
+    gq.read_edges(tmp_path / "e.csv")
+    assert "the column 'score' has numbers, which were not used" in caplog.text
+    assert "--columns 'subject,object,score'" in caplog.text
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "frame"])
+def test_the_guess_of_unknown_columns_is_two_that_share_values(tmp_path, form):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {"Kind": [f"k{k}" for k in range(30)], "From, Synset": [f"n{k}" for k in range(30)]}
+    columns |= {"Zu Synset": [f"n{k + 3}" for k in range(30)], "Confidence (%)": [str(k) for k in range(30)]}
+    table = pa.table(columns)
+    source = table if form == "frame" else tmp_path / f"e.{form}"
+    if form == "parquet":
+        pq.write_table(table, source)
+    if form == "csv":
+        lines = [",".join(row) for row in zip(*columns.values(), strict=True)]
+        source.write_text("\n".join(['Kind,"From, Synset",Zu Synset,Confidence (%)', *lines]))
+    with pytest.raises(FormatError, match="""--columns '"From, Synset",Zu Synset' """):
+        gq.read_edges(source)

@@ -9,7 +9,7 @@ import graphquilt as gq
 from browser import chromium, opened, under
 from extras import needs
 from graphquilt.evaluate import EvaluationOptions
-from graphquilt.jobs import compare_job, fit_advice
+from graphquilt.jobs import fit_advice
 from graphquilt.report import MapOptions, write_job_report, write_map
 
 pytestmark = pytest.mark.browser
@@ -34,7 +34,7 @@ def job(blocks, tmp_path_factory):
     )
     made = gq.Job.begin(gq.DirectoryStore(tmp_path_factory.mktemp("jobs") / "blocks"), settings, graph)
     made.run()
-    compare_job(made, options=EvaluationOptions(splits=2))
+    gq.compare(made, full=False, options=EvaluationOptions(splits=2))
     return made
 
 

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import pytest
 
 import graphquilt as gq
 from extras import needs
-from graphquilt.cli import main
+from graphquilt.cli import app, main
 from graphquilt.cli import workers as workers_module
 from graphquilt.cli.flags import CuttingFlags, EmbedderFlags, SourceFlags, StitchingFlags, job_settings
 from graphquilt.cli.workers import Workers
@@ -133,3 +134,32 @@ def test_a_name_of_300_letters_is_one_sentence(arguments, tmp_path, monkeypatch,
         main()
     assert stop.value.code == 2
     assert "letters) cannot be used: File name too long" in capsys.readouterr().err
+
+
+def commands(app, path=()):
+    """Yield the words and the arguments of every command below ``app``."""
+    for name in app:
+        if not name.startswith("-"):
+            below = list(commands(app[name], (*path, name)))
+            yield from below or [((*path, name), app[name].assemble_argument_collection())]
+
+
+def wrong_values(hint):
+    """Return words that are not values of this kind."""
+    kinds = set(get_args(hint) or (hint,)) - {type(None)}
+    literal = any(get_origin(kind) is Literal for kind in kinds) or get_origin(hint) is Literal
+    return ["1.5", "many"] if kinds == {int} else ["many"] if kinds == {float} or literal else []
+
+
+def test_every_flag_refuses_values_of_the_wrong_kind(command):
+    tried = 0
+    for words, arguments in commands(app):
+        needed = [word for a in arguments if a.required for word in ([a.name] * a.name.startswith("-") + ["3"])]
+        for argument in arguments:
+            for value in wrong_values(argument.hint) if argument.name.startswith("--") else ():
+                code, _, err = command(*words, *needed, argument.name, value)
+                assert (code, err.count("\n")) == (2, 1), (words, argument.name, err)
+                assert err.startswith("graphquilt: ")
+                assert argument.name in err or value in err, (words, argument.name, err)
+                tried += 1
+    assert tried > 60

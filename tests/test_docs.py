@@ -92,6 +92,10 @@ rng = np.random.default_rng(0)
 Z = rng.normal(size=(90, 6))
 embeddings = {f"bank-{k}": (np.arange(60) + 10 * n, Z[10 * n : 10 * n + 60]) for n, k in enumerate("abc")}
 """,
+    "docs/how-to/other-tools.md": """
+import graphquilt as gq
+gq.embed("blocks", dim=8, n_patches=3, store="job")
+""",
     "docs/recipes.md": """
 import numpy as np
 import graphquilt as gq

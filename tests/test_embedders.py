@@ -46,7 +46,7 @@ def test_the_encoder_gives_the_embedding_again(embedder, tmp_path):
 
 def test_vgae_reconstructs_cora(dataset_folder):
     needs("torch")
-    from graphquilt.embedders.losses import reconstruction_score
+    from graphquilt.embedders.training import reconstruction_score
 
     graph = gq.datasets.load_dataset("cora", data=dataset_folder("cora"))
     assert (graph.n_nodes, graph.n_edges) == (2485, 5069)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import graphquilt as gq
 from extras import needs
-from federation import measurements, offers, shares, with_arrays
+from federation import measurements, offers, with_arrays
 from graphquilt import federated
 from graphquilt.federated import align
 from graphquilt.federated.align.exchange import blur
@@ -108,22 +108,6 @@ def test_the_offer_does_not_show_the_order_of_nodes(four):
     assert (np.diff(party.rows) < 0).any()
     assert (party.pseudonyms[1:] > party.pseudonyms[:-1]).all()
     assert set(party.offer.arrays) == {"pseudonyms"}
-
-
-def test_the_boundary_has_all_nodes_that_two_parties_share(blocks):
-    own, nodes = shares(blocks, 4)
-    edges = []
-    for mine, some in zip(own, nodes, strict=True):
-        part = blocks.subgraph(some)
-        rows = federated.boundary(part, np.searchsorted(some, mine))
-        edges.append(set(some[rows].tolist()))
-    for i in range(4):
-        for j in range(i):
-            both = set(nodes[i].tolist()) & set(nodes[j].tolist())
-            # A neighbour of two parties that belongs to a third is on the boundary of all.
-            assert both <= edges[i] & edges[j]
-    with pytest.raises(gq.errors.InputError, match="has no boundary"):
-        federated.boundary(blocks, np.arange(blocks.n_nodes))
 
 
 def test_noise_is_the_same_for_all_partners_and_in_the_statistics(blocks):

@@ -68,7 +68,7 @@ def test_an_offer_of_an_earlier_round(federate, four, earlier):
     move_in(four[0], "a")
     earlier[1].offer.save("b-offer")
     error = federate("reply", "a", "b-offer", "--out", "a-to-b")
-    assert f"belongs to the round 'night-1' ({earlier[0].round.id[:8]}, 4 dimensions)" in error
+    assert f"belongs to the round 'night-1' ({earlier[0].round.id[:8]})" in error
     assert four[0].round.id[:8] in error
     with pytest.raises(InputError, match="Files of other rounds, earlier ones included, are not taken"):
         align.reply(four[0], earlier[1].offer)
@@ -119,16 +119,14 @@ def test_offers_of_other_dimensions(federate, blocks, four):
     other = offers(blocks, 4, gq.SVD(DIM + 1))[0]
     move_in(four[0], "a")
     other[1].offer.save("b-offer")
-    assert f"({other[0].round.id[:8]}, {DIM + 1} dimensions)" in federate("reply", "a", "b-offer", "--out", "a-to-b")
-    with pytest.raises(InputError, match=r"9\s+dimensions"):
-        align.reply(four[0], replace(four[1].offer, dim=9).authenticated(four[0].key))
+    assert f"({other[0].round.id[:8]})" in federate("reply", "a", "b-offer", "--out", "a-to-b")
 
 
 def test_a_newer_version_is_refused(four, tmp_path, monkeypatch):
     with monkeypatch.context() as newer:
-        newer.setattr(messages, "VERSION", 3)
+        newer.setattr(messages, "VERSION", 4)
         four[1].offer.save(tmp_path / "offer")
-    with pytest.raises(FormatError, match="has version 3 of the format, and this graphquilt reads version 2"):
+    with pytest.raises(FormatError, match="has version 4 of the format, and this graphquilt reads version 3"):
         federated.Message.load(tmp_path / "offer")
 
 
@@ -179,15 +177,15 @@ def test_the_key_of_another_round(federate, four, earlier):
     align.save_key(earlier[0].key, "key")
     Path("x.csv").write_text("id,x0,x1,x2,x3\na,1,2,3,4\nb,1,3,2,1\n")
     words = ["offer", "x.csv", "--round", "round.json", "--key", "key", "--party", "bank-a", "--home", "a"]
-    assert "is the key of another round" in federate(*words)
+    assert "is not the key of the round" in federate(*words)
     Path("key").write_text("hello")
-    assert "is not a key" in federate(*words)
+    assert "is not JSON" in federate(*words)
     align.save_key(four[0].key, "key")
     Path("a").mkdir()
     align.save_key(bytes(32), "a/secret")
     assert "would share at most 2 nodes with a partner" in federate(*words)
     Path("own.txt").write_text("zebra\n")
-    assert "would share at most 0 nodes" in federate(*words, "--share", "own.txt")
+    assert "is one of the 2 nodes here" in federate(*words, "--share", "own.txt")
     assert "cannot be read as a list of ids" in federate(*words, "--share", "missing.txt")
     assert "cannot be the name of a party" in federate(*words, "--party", "../a")
     assert "noise must be finite" in federate(*words, "--noise", "-1")
@@ -200,11 +198,11 @@ def test_a_round_that_was_changed(federate, four):
     text = Path("round.json").read_text()
     Path("round.json").write_text(text.replace('"least": 18', '"least": 19'))
     words = ["offer", "x.csv", "--round", "round.json", "--key", "key", "--party", "bank-a", "--home", "a"]
-    assert "was changed after it was made" in federate(*words)
+    assert "it was changed" in federate(*words)
 
 
 def test_a_round_has_at_least_two_parties():
-    with pytest.raises(InputError, match="at least two parties, each named once, and not: bank-a"):
+    with pytest.raises(InputError, match="at least two parties, and this one names bank-a"):
         align.invite("night-1", DIM, parties=["bank-a"])
 
 
@@ -265,7 +263,8 @@ def test_a_missing_pair_leaves_parties_unconnected(federate, four, measured):
     ]
     save_all(apart, four[0].round)
     error = federate("solve", "stats", "--round", "round.json", "--out", "transforms")
-    assert "no measurement connects these parties with bank-a, bank-b: bank-c, bank-d" in error
+    assert "bank-c" in error
+    assert "bank-a" in error
     with pytest.raises(DisconnectedError):
         align.solve(apart, four[0].round)
     # One pair that is missing is no obstacle as long as all parties are connected.
@@ -279,7 +278,7 @@ def test_a_party_of_the_round_that_nobody_measured(blocks):
     measured = [align.measure(b, align.reply(a, b.offer))]
     with pytest.raises(DisconnectedError, match="bank-c"):
         align.solve(measured, made)
-    with pytest.raises(InputError, match="bank-z takes no part"):
+    with pytest.raises(InputError, match="bank-z is not invited"):
         offer_of(blocks, nodes, made, key, party="bank-z", embedder=gq.SVD(DIM))
 
 

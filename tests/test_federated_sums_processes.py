@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 
 import graphquilt as gq
 from extras import needs
+from graphquilt import federated
 from sums import networks
 
 needs("cryptography")
@@ -145,6 +147,17 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(walked, tmp_path, federa
     (sums / "hospital-b").write_bytes((place / "b").read_bytes()[:1000])
     assert "hospital-b" in refused(place / "coordinator", *combine)
     (place / "b").rename(sums / "hospital-b")
+    signing, sent = federated.Home(home / "home").member().signing, (sums / "hospital-a").read_bytes()
+    honest = federated.Contribution.load(sums / "hospital-a")
+    for lie, expected in {
+        "a wrong mask": (replace(honest, values=honest.values ^ np.uint64(1 << 60)), "Masks hide who sent"),
+        "scaled": (replace(honest, values=honest.values * np.uint64(2)), "Masks hide who sent"),
+        "another width": (replace(honest, values=honest.values[:-1]), "is of another signal, or damaged"),
+        "replayed": (replace(honest, round="0" * 64), "is of another round"),
+    }.values():
+        lie.signed(signing).save(sums / "hospital-a")
+        assert expected in refused(place / "coordinator", *combine)
+    (sums / "hospital-a").write_bytes(sent)
     (drive / "cards" / "hospital-c").rename(place / "card")
     assert "cards of hospital-c are missing" in refused(place / "coordinator", *combine)
     assert "cards of hospital-c are missing" in refused(home, *contribute)
@@ -165,6 +178,9 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(walked, tmp_path, federa
         "--out",
         "card",
     )
+    stranger = ("--party", "hospital-z", "--home", "new", "--out", "card")  # leaves no home behind
+    assert "is not invited" in refused(home, "join", "edges.csv", *common, "--key", "parties.key", *stranger)
+    assert not (home / "new").exists()
     code, out, err = federate(home, *contribute, "--json")  # the same bytes again
     assert code == 0, err
     assert (home / "again").read_bytes() == (sums / "hospital-a").read_bytes()
@@ -205,6 +221,12 @@ def test_wide_features_take_steps_with_files(tmp_path, federate, monkeypatch):
         home = ("--home", tmp_path / "key" / party, "--invitation", "invitation")
         given[party] = (f"{party}.npz", "--own", f"{party}.txt", "--feature-names", names, *home)
         card = ("--key", tmp_path / "key" / "parties.key", "--party", party, "--out", f"cards/{party}")
+        other = tmp_path / "other.txt"
+        other.write_text("\n".join(reversed(names.read_text().split("\n"))))
+        code, out, err = federate(tmp_path, "join", *given[party], *card, "--feature-names", other)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "or are in another order" in err
+        assert not (tmp_path / "key" / party).exists()
         code, out, err = federate(tmp_path, "join", *given[party], *card)
         assert code == 0, err
     status = federate(tmp_path, "status", "--json")[1]

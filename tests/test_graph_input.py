@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import graphquilt as gq
 from extras import needs
 from graphquilt.errors import EmbedderError, InputError
-from graphquilt.graph import from_networkx
+from graphquilt.graph import from_networkx, from_pyg
 from graphquilt.jobs.options import default_patches
 
 PAIRS = [("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")]
@@ -55,6 +55,23 @@ def rows(layout):
     return "".join(layout.format(u=u, v=v, w=w) + "\n" for u, v, w in edges)
 
 
+class Capsule:
+    """A frame that nobody has heard of: it has Arrow's C stream, and nothing else."""
+
+    def __init__(self, table):
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+def igraph_graph():
+    network = needs("igraph").Graph(len(NAMES))
+    network.vs["name"] = NAMES
+    network.add_edges([(NAMES.index(u), NAMES.index(v)) for u, v in PAIRS], {"weight": WEIGHTS})
+    return network
+
+
 INPUTS = {
     "Graph": lambda: gq.Graph(matrix(), node_ids=NAMES),
     "PyG": pyg_data,
@@ -69,6 +86,11 @@ INPUTS = {
     "Arrow": arrow_table,
     "pandas": lambda: pytest.importorskip("pandas") and arrow_table().to_pandas(),
     "polars": lambda: pytest.importorskip("polars").from_arrow(arrow_table()),
+    "narwhals": lambda: needs("narwhals").from_native(arrow_table()),
+    "DuckDB": lambda: needs("duckdb").from_arrow(arrow_table()),
+    "stream of batches": lambda: arrow_table().to_reader(),
+    "capsule alone": lambda: Capsule(arrow_table()),
+    "igraph": igraph_graph,
 }
 WITHOUT_NAMES = ("PyG", "SciPy", "array of numbers", "edge index")
 WITHOUT_WEIGHTS = ("array of text", "array of objects", "edge index", "list of pairs")
@@ -101,7 +123,7 @@ def test_a_path_gives_what_its_file_has(tmp_path):
 @pytest.mark.parametrize(
     ("edges", "message"),
     [
-        ({"a": ["b"]}, r"edges are a Graph, a PyG Data, a NetworkX graph, .*; this is a dict\."),
+        ({"a": ["b"]}, r"edges are a Graph, a PyG Data, a graph of NetworkX or igraph, .*; this is a dict\."),
         (7, r"or the path of a file or graph folder; this is an int\."),
         ([("a", "b"), ("c",)], "all alike; these have 1 and 2 entries"),
         ([("a", "b", "x")], "the third column of edges is their weight, a number"),
@@ -255,29 +277,11 @@ def test_the_number_of_patches_never_falls_with_the_size():
     assert gq.Cutting(partitioner=gq.Fennel).resolved(dim=2, n_nodes=6000, seed=3).partitioner == gq.Fennel(10, seed=3)
 
 
-class igraph:  # noqa: N801
-    """What a graph of igraph looks like."""
-
-    def get_edgelist(self):
-        return []
-
-
-class HeteroData:
-    """What a HeteroData of PyG looks like."""
-
-    node_types, edge_types = ["user"], []
-
-    def __getattr__(self, name):
-        return HeteroData()
-
-
 @pytest.mark.parametrize(
     ("edges", "features", "message"),
     [
         ([(2**70, 1), (1, 2)], None, "the id 1180591620717411303424 is beyond 64 bits"),
         (np.array([[0, 1], [2, 3]]), None, "2 × 2 may be two edges in its rows or in its columns"),
-        (igraph(), None, "a graph of igraph is not read directly: give graph.to_networkx"),
-        (HeteroData(), None, "to_homogeneous"),
         ([(0, 1), (1, 2)], np.ones((3, 2), dtype=complex), "features are real numbers, not complex128"),
         ([(0, 1), (1, 2)], np.array([["a"]] * 3, dtype=object), "features are real numbers, not object"),
     ],
@@ -294,3 +298,65 @@ def test_weights_of_networkx_under_another_name_are_told(caplog):
     assert gq.read_edges(network).weights is None
     assert "have no weight, but 'w', which is not used" in caplog.text
     assert from_networkx(network, weight="w").weights.max() == 3
+
+
+def hetero():
+    """Users who follow users and rate items."""
+    needs("torch_geometric")
+    import torch
+    from torch_geometric.data import HeteroData
+
+    data = HeteroData()
+    data["user"].x, data["user"].y = torch.eye(4), torch.tensor([0, 0, 1, 1])
+    data["item"].num_nodes = 2
+    data["user", "follows", "user"].edge_index = torch.tensor(numbers().T)
+    data["user", "follows", "user"].edge_weight = torch.tensor(WEIGHTS)
+    data["user", "rates", "item"].edge_index = torch.tensor([[0, 1, 3], [0, 1, 1]])
+    return data
+
+
+def test_one_edge_type_of_a_heterodata_is_a_graph():
+    data = hetero()
+    graph = from_pyg(data, edge_type=("user", "follows", "user"))
+    assert (graph.adjacency != matrix()).nnz == 0
+    assert graph.features.shape == (4, 4)
+    assert graph.labels.tolist() == [0, 0, 1, 1]
+    graph = from_pyg(data, edge_type=("user", "rates", "item"))
+    assert graph.node_ids.tolist() == ["user/0", "user/1", "user/2", "user/3", "item/0", "item/1"]
+    assert sorted(zip(*(ends.tolist() for ends in graph.adjacency.nonzero()), strict=True)) == [
+        (0, 4), (1, 5), (3, 5), (4, 0), (5, 1), (5, 3),
+    ]  # fmt: skip
+    with pytest.raises(InputError, match=r"several kinds of edges; choose one of \('user', 'follows', 'user'\)"):
+        gq.read_edges(data)
+    with pytest.raises(InputError, match="has no edges"):
+        from_pyg(data, edge_type=("user", "likes", "item"))
+    del data["user", "rates", "item"]
+    assert (gq.read_edges(data).adjacency != matrix()).nnz == 0
+    with pytest.raises(InputError, match="Leave it out"):
+        from_pyg(pyg_data(), edge_type=("user", "rates", "item"))
+
+
+def test_a_directed_igraph_keeps_its_direction():
+    igraph = needs("igraph")
+    graph = gq.read_edges(igraph.Graph(3, [(0, 1), (2, 1)], directed=True))
+    assert graph.directed
+    assert graph.adjacency.toarray().tolist() == [[0, 1, 0], [0, 0, 0], [0, 1, 0]]
+    weighted = igraph.Graph(2, [(0, 1)], edge_attrs={"weight": ["much"]})
+    with pytest.raises(InputError, match="from 0 to 1 is 'much', which is not a number"):
+        gq.read_edges(weighted)
+
+
+def test_the_lines_for_graph_tool_and_dgl():
+    """Their arrays, as docs/how-to/other-tools.md uses them; the packages themselves have no wheels here."""
+    of_graph_tool = numbers()  # graph.get_edges()
+    assert (gq.read_edges(of_graph_tool, n_nodes=4).adjacency != (matrix() != 0)).nnz == 0
+    of_dgl = numbers().T[0], numbers().T[1]  # graph.edges()
+    assert (gq.read_edges(np.stack(of_dgl), n_nodes=4).adjacency != (matrix() != 0)).nnz == 0
+
+
+def test_cells_of_an_anndata_get_an_embedding():
+    anndata = needs("anndata")
+    cells = anndata.AnnData(obs={"cell": NAMES}, obsp={"connectivities": matrix()})
+    cells.obsm["X_graphquilt"] = gq.embed(cells.obsp["connectivities"], 2).embedding
+    assert cells.obsm["X_graphquilt"].shape == (4, 2)
+    assert (gq.read_edges(cells.obsp["connectivities"]).adjacency != matrix()).nnz == 0

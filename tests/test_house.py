@@ -18,6 +18,7 @@ LAYERS = {
     "errors": 0,
     "progress": 0,
     "arrays": 0,
+    "drawing": 0,
     "times": 0,
     "files": 0,
     "kernels": 0,
@@ -196,21 +197,21 @@ def test_the_tests_that_the_differences_name_exist():
 
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
-    "alignment": 3_992,
-    "cli": 2_192,
-    "datasets": 371,
-    "embedders": 4_147,
-    "evaluate": 1_136,
-    "federated": 4_200,
-    "files": 1_043,
-    "graph": 5_222,
-    "jobs": 6_855,
-    "linalg": 888,
-    "patches": 2_273,
+    "alignment": 3_897,
+    "cli": 2_223,
+    "datasets": 336,
+    "embedders": 3_976,
+    "evaluate": 1_153,
+    "federated": 3_685,
+    "files": 958,
+    "graph": 5_255,
+    "jobs": 7_259,
+    "linalg": 823,
+    "patches": 2_150,
     "prediction": 771,
-    "report": 1_229,
-    "temporal": 6_380,
-    "testing": 630,
+    "report": 1_096,
+    "temporal": 7_037,
+    "testing": 653,
 }
 LONGEST = 400  # lines of a module
 

@@ -61,10 +61,11 @@ def test_ids_are_kept(tmp_path):
     assert graph.node_ids.tolist() == ["1", "2", "3"]
 
 
-def test_a_column_of_weights_that_are_no_numbers_is_ignored_and_said_so(tmp_path, caplog):
+def test_a_column_of_weights_that_are_no_numbers_is_refused(tmp_path):
     (tmp_path / "e.csv").write_text("source,target,weight\na,b,light\nb,c,heavy\n")
-    assert read_edges(tmp_path / "e.csv").weights is None
-    assert "the column 'weight' was ignored" in caplog.text
+    with pytest.raises(FormatError, match="the weight 'light' is not a number"):
+        read_edges(tmp_path / "e.csv")
+    assert read_edges(tmp_path / "e.csv", columns=("source", "target")).weights is None
 
 
 def test_weights_columns_and_direction(tmp_path):

@@ -68,13 +68,39 @@ def test_directions_that_no_overlap_determines_are_doubted(close, flat):
     assert grade(gq.align(inside)) in ("good", "fair")
 
 
-def test_a_minority_that_spoils_most_overlaps_does_not_make_the_rest_bad():
-    rng = np.random.default_rng(5)
-    X = rng.normal(size=(400, 4))
+def honest_and_others(n_false, false, seed=6):
+    """Ten patches of 120 of 400 points; the first ``n_false`` have the rows that ``false`` gives for their nodes."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(400, 8))
     nodes = [np.sort(rng.choice(400, 120, replace=False)) for _ in range(10)]
-    patches = [(ids, X[rng.permutation(ids)] if k < 4 else X[ids]) for k, ids in enumerate(nodes)]
-    alignment = gq.align(patches)
+    other = false(X, rng)
+    return [(ids, other(ids) if k < n_false else X[ids]) for k, ids in enumerate(nodes)]
+
+
+@pytest.mark.parametrize("robust", [False, True])
+@pytest.mark.parametrize("n_false", [4, 5, 6])
+def test_patches_that_spoil_most_overlaps_do_not_make_the_rest_bad(n_false, robust):
+    patches = honest_and_others(n_false, lambda X, rng: lambda ids: X[rng.permutation(ids)])
+    alignment = gq.align(patches, robust=robust)
     assert np.mean(alignment.edge_errors > 0.7) > 0.5
+    assert grade(alignment) == "doubtful"
+
+
+def test_patches_of_which_none_agree_are_bad():
+    assert grade(gq.align(honest_and_others(10, lambda X, rng: lambda ids: X[rng.permutation(ids)]))) == "bad"
+
+
+def test_two_halves_that_contradict_each_other_in_one_direction_are_doubted():
+    """The two differ in the order of one of eight columns and a reflection; no overlap is bad."""
+
+    def torn(X, rng):
+        other = X.copy()
+        other[:, 1] = rng.permutation(X[:, 1])
+        other[:, 0] *= -1
+        return lambda ids: other[ids]
+
+    alignment = gq.align(honest_and_others(5, torn, seed=2))
+    assert alignment.edge_errors.max() < 0.7
     assert grade(alignment) == "doubtful"
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph.reading.node_tables import read_labels
-from graphquilt.report.colouring import choose_colouring
+from graphquilt.report.node_map import choose_colouring
 
 
 @pytest.mark.parametrize(

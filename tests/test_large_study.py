@@ -114,7 +114,7 @@ def kill_at(source, out, stage, done):
 def test_a_study_that_is_killed_while_it_embeds_goes_on(finished, source, tmp_path):
     kill_at(source, tmp_path / "out", "patches", 2)
     job = Job.open(tmp_path / "out" / "job")
-    embedded = job.embedded()
+    embedded = job.count_embedded()
     assert 0 < embedded < 4
     rows = reproduce_large(study_of(source, tmp_path / "out"))
     assert rows[2]["embedded_before"] == embedded
@@ -173,7 +173,7 @@ def test_too_little_disk_is_said_before_the_next_stage(source, tmp_path, monkeyp
     with pytest.raises(JobError, match=r"embedding the patches needs 0\.000\d+ GB in .* its disk has 1e-06 GB"):
         reproduce_large(study, progress=fill)
     assert sorted(path.stem for path in (tmp_path / "out" / "cells").glob("?-*.json")) == STAGES[:2]
-    assert Job.open(tmp_path / "out" / "job").embedded() == 0
+    assert Job.open(tmp_path / "out" / "job").count_embedded() == 0
 
 
 def test_a_map_is_drawn_with_and_without_umap(tmp_path, monkeypatch):

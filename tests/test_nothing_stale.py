@@ -9,7 +9,8 @@ import pytest
 import graphquilt as gq
 from graphquilt.errors import JobError
 from graphquilt.jobs import Record, job_status
-from graphquilt.jobs.records import patch_key
+from graphquilt.jobs.records import patch_graph_fingerprint, patch_key
+from graphquilt.patches import PatchGraph
 from toy_embedders import Toy, ring_of_patches
 
 SHARED = {"embedder": gq.Propagation(3), "cutting": gq.Cutting(4, overlap=(8, 16))}
@@ -44,7 +45,7 @@ def rerun(folder, given, graph, seed=0):
 
 
 def change(store, key):
-    """Write a record again with other arrays that are as valid, and with the same parameters."""
+    """Write a record again with other arrays that are as valid, and with the same parameters, but for fingerprints."""
     record = store[key]
     arrays = {name: np.array(array) for name, array in record.arrays.items()}
     for name, array in arrays.items():
@@ -54,7 +55,15 @@ def change(store, key):
         arrays = {"labels": np.roll(arrays["labels"], 7)}
     if key == "clusters":  # on a ring, as many edges as before lead from one to the other
         arrays = {**record.arrays, "cluster": np.roll(record.arrays["cluster"], 7)}
-    if key.endswith("graph"):
+    if key == "patch_graph":  # patch 0 has half of the nodes of its neighbour too
+        given = PatchGraph.from_arrays(record.arrays)
+        sets = [np.asarray(nodes) for nodes in given.node_sets]
+        sets[0] = np.union1d(sets[0], sets[given.edges[0, 1]][::2])
+        other = PatchGraph(sets, given.edges, given.n_nodes, report=given.report)
+        parameters = {**record.parameters, "patches": patch_graph_fingerprint(other)}
+        store[key] = Record(other.to_arrays(), parameters)
+        return
+    if key.endswith("/graph"):
         ends = np.repeat(np.arange(len(arrays["nodes"])), np.diff(arrays["indptr"])) + arrays["indices"]
         arrays["weights"] = 1.0 + ends % 3
     store[key] = Record(arrays, record.parameters)
@@ -83,7 +92,16 @@ def test_a_patch_that_was_embedded_again_is_stitched_again(made, graph, tmp_path
 
 ORDER = ["clusters", "labels", "patch_graph", "survey", "patches/*/graph", "patches/*/kept*", "starts/0/*"]
 LATER = [*ORDER, "patches/*/embedding", "alignment", "embedding"]
-KEYS = ["clusters", "labels", "survey", "patches/00001/graph", "patches/00001/kept0", "starts/0/0", "alignment"]
+KEYS = [
+    "clusters",
+    "labels",
+    "patch_graph",
+    "survey",
+    "patches/00001/graph",
+    "patches/00001/kept0",
+    "starts/0/0",
+    "alignment",
+]
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -315,11 +315,11 @@ def test_invariants_of_patch_graphs():
     with pytest.raises(DisconnectedError, match="2 components"):
         PatchGraph.from_patches([[0, 1], [2, 3]])
     assert PatchGraph.from_patches([[0, 1], [2, 3]], components="each").placement_arbitrary
-    with pytest.raises(InputError, match="joined to itself"):
+    with pytest.raises(InputError, match="joins a patch to itself"):
         PatchGraph.from_patches([[0, 1], [1, 2]], [[1, 1]])
     with pytest.raises(InputError, match="2 times"):
         PatchGraph.from_patches([[0, 1], [1, 2]], [[0, 1], [1, 0]])
-    with pytest.raises(InputError, match=r"0\.\.1; found 0\.\.2"):
+    with pytest.raises(InputError, match=r"the edge \(0, 2\) names a patch that is not there"):
         PatchGraph.from_patches([[0, 1], [1, 2]], [[0, 2]])
     with pytest.raises(InputError, match="patch 0 names 1 nodes twice"):
         PatchGraph.from_patches([[0, 1, 1]])

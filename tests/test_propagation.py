@@ -241,7 +241,9 @@ def test_the_encoder_embeds_its_graph_again_and_new_nodes_too(tmp_path):
     np.testing.assert_allclose(encoder(graph), fit.embedding, atol=1e-5)
     assert (encoder.dim, repr(encoder)) == (4, "BasisEncoder(Propagation, dim=4, 12 columns)")
     pair = sp.csr_array([[0.0, 1.0], [1.0, 0.0]])
-    grown = gq.Graph(sp.csr_array(sp.block_diag([graph.adjacency, pair])), np.vstack([features(9), features(9)[:2]]))
+    grown = gq.Graph(
+        sp.csr_array(sp.block_diag([graph.adjacency, sp.csr_array(pair)])), np.vstack([features(9), features(9)[:2]])
+    )
     np.testing.assert_allclose(encoder(grown)[:N], fit.embedding, atol=1e-5)  # other components do not matter
     np.testing.assert_allclose(encoder(grown)[N:], encoder(gq.Graph(pair, features(9)[:2])), atol=1e-5)
     np.savez(tmp_path / "other.npz", description=np.zeros(3, np.uint8), directions=np.ones((2, 2)))
@@ -326,7 +328,7 @@ def test_an_encoder_of_memberships_knows_nodes_by_their_ids():
     np.testing.assert_allclose(fit.encoder(graph.subgraph(order)), fit.embedding[order], atol=1e-5)
     with pytest.raises(InputError, match="none of the 90 nodes has an id of the graph that this encoder was made on"):
         fit.encoder(graph.renamed(np.arange(N) + 1000))
-    grown = sp.csr_array(sp.block_diag([graph.adjacency, np.zeros((1, 1))])).tolil()
+    grown = sp.csr_array(sp.block_diag([graph.adjacency, sp.csr_array((1, 1))])).tolil()
     grown[N, 0] = grown[0, N] = 1
     Z = fit.encoder(gq.Graph(sp.csr_array(grown)))
     similar = unit(Z[:N]) @ unit(Z[N:])[0]

@@ -4,13 +4,7 @@ import json
 import subprocess
 import sys
 
-import numpy as np
-import pytest
-
-import graphquilt as gq
 from extras import needs
-from graphquilt.cli.demo import draw_stages
-from graphquilt.testing import quilt
 
 
 def test_the_command_sews_a_quilt_and_says_where_it_is(tmp_path):
@@ -30,9 +24,3 @@ def test_without_matplotlib_the_command_names_the_extra(tmp_path):
     command = [sys.executable, "-c", script, "demo", "quilt", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, "graphquilt[viz]" in done.stderr) == (2, True), done.stderr
-
-
-def test_only_the_plane_is_drawn(tmp_path):
-    made = quilt(4, 3)
-    with pytest.raises(gq.errors.InputError, match="this alignment has 3 dimensions"):
-        draw_stages(made.patches, gq.align(made.patches), tmp_path / "no.png", colours=np.zeros((len(made.points), 3)))

@@ -10,8 +10,7 @@ import graphquilt as gq
 from extras import needs
 from graphquilt.errors import InputError, JobError
 from graphquilt.report import MapOptions, job_page, node_map, render_page, write_job_report, write_map
-from graphquilt.report.colouring import choose_colouring
-from graphquilt.report.node_map import nearest_rows, principal_plane
+from graphquilt.report.node_map import choose_colouring, nearest_rows, principal_plane
 
 
 @pytest.fixture(scope="module")

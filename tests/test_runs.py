@@ -16,7 +16,7 @@ import graphquilt as gq
 from extras import needs
 from graphquilt.errors import InputError
 from graphquilt.evaluate import EvaluationOptions
-from graphquilt.jobs import Job, compare_job, job_status, patch_seed
+from graphquilt.jobs import Job, job_status, patch_seed
 from graphquilt.linalg.procrustes import centred
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 
@@ -193,7 +193,7 @@ def test_more_runs_make_an_alignment_old(blocks, blocks_quilt, tmp_path):
     job.embed()
     assert job_status(Job.open(store)).next.startswith("graphquilt stitch ")
     with pytest.raises(gq.errors.JobError, match=r"aligned with runs 1 \(now 2\); stitch it again"):
-        compare_job(job, options=EvaluationOptions(splits=2))
+        gq.compare(job, options=EvaluationOptions(splits=2))
     job.stitch()
     assert len(job.alignment.scales) == 8
 
@@ -220,11 +220,11 @@ def test_a_job_with_runs_is_the_same_as_in_memory(blocks, blocks_quilt, tmp_path
     assert np.allclose(X, gq.centroid(patches, expected, weights=weights))
     status = job_status(Job.open(store))
     assert (status.embedded, status.next, status.settings["recipe"]["runs"]) == (8, "nothing", 2)
-    comparison = compare_job(Job.open(store), options=EvaluationOptions(splits=2))
+    comparison = gq.compare(Job.open(store), full=False, options=EvaluationOptions(splits=2))
     assert set(comparison) == {"l2g", "no-trans"}
     assert comparison["l2g"].auc == pytest.approx(gq.evaluate.reconstruction_auc(X, blocks, seed=0))
     with pytest.raises(gq.errors.JobError, match="a job of 1200 nodes; this graph has 72"):
-        compare_job(job, graph=ring_of_patches(6)[0])
+        gq.compare(job, graph=ring_of_patches(6)[0])
 
 
 # Recipes

@@ -19,6 +19,7 @@ import pytest
 import graphquilt as gq
 from graphquilt.cli import main
 from graphquilt.files import write_arrays
+from graphquilt.files.checksums import file_checksum
 from graphquilt.files.writing import folder_lock
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, export_embedding, follow_job, job_status
 from graphquilt.jobs.settings import keep_settings
@@ -432,13 +433,12 @@ def test_a_worker_opens_and_checks_the_patch_graph_once(ring, tmp_path, monkeypa
     patches = gq.embed_patches(*ring, Toy(2), seed=7, store=store)
     sent, checked = pickle.dumps(patches), []
     expected = np.array(patches[4].coordinates)
-    verify = DirectoryStore._verify
 
-    def counted(self, data, marker):
-        checked.append(data.name)
-        verify(self, data, marker)
+    def counted(path):
+        checked.append(path.name)
+        return file_checksum(path)
 
-    monkeypatch.setattr(DirectoryStore, "_verify", counted)
+    monkeypatch.setattr("graphquilt.jobs.directory.file_checksum", counted)
     for _ in range(3):
         there = pickle.loads(sent)
         assert np.array_equal(there[4].coordinates, expected)
@@ -482,4 +482,4 @@ def test_a_waiting_shard_says_what_it_waits_for_and_takes_over(tmp_path, caplog)
     job.embed(only=[0])
     other.communicate()
     assert "waiting for other shards, which prepare 1 of 6 patches, the first is 4" in caplog.text
-    assert job.embedded() == 1
+    assert job.count_embedded() == 1

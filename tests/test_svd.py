@@ -17,7 +17,9 @@ def two_components():
     for block in blocks:
         block[0, :] = 1.0
         block[:, 0] = 1.0
-    return sp.csr_array(sp.block_diag([*blocks, np.ones((1, 5)), np.zeros((1, 1))], format="csr"))
+    return sp.csr_array(
+        sp.block_diag(list(map(sp.csr_array, [*blocks, np.ones((1, 5)), np.zeros((1, 1))])), format="csr")
+    )
 
 
 def test_bipartite_svd_is_the_dense_svd_without_the_trivial_pairs():
@@ -79,7 +81,7 @@ def test_inner_products_are_those_of_walks(steps):
 
 def test_one_column_is_for_all_components_and_an_isolated_node_lies_on_its_axis():
     parts = [random_dense(40, 0.2, 0), random_dense(15, 0.5, 1), np.zeros((3, 3))]
-    dense = sp.block_diag(parts).toarray()
+    dense = sp.block_diag(list(map(sp.csr_array, parts))).toarray()
     M, degree = with_self_loops(dense)
     X = gq.SVD(6)(gq.Graph(sp.csr_array(dense)), 0)
     np.testing.assert_allclose(X[:, 0], np.sqrt(degree / degree.sum()))
@@ -135,7 +137,7 @@ def test_filtered_subspace_iteration_is_dense_eigh(k):
 
 
 def test_repeated_eigenvalues_are_all_found():
-    S = normalized(sp.csr_array(sp.block_diag([random_adjacency(25, 0.2, 1)] * 45)))
+    S = normalized(sp.csr_array(sp.block_diag([sp.csr_array(random_adjacency(25, 0.2, 1))] * 45)))
     S = sp.csr_array(S @ S)
     values, _ = subspace.leading_eigenpairs(lambda x: S @ x, 1125, 60, tol=1e-8)
     np.testing.assert_allclose(values, np.linalg.eigvalsh(S.toarray())[::-1][:60], atol=1e-10)
@@ -187,7 +189,7 @@ def random_tree(n):
 def test_svd_converges_where_eigenvalues_are_close(A, dim, caplog):
     """The block Lanczos method that was here before raised ConvergenceError for six dimensions of the ring."""
     X = gq.SVD(dim, steps=1)(gq.Graph(A), 0)
-    assert not caplog.text
+    assert not [line for line in caplog.messages if "compiling" not in line]
     S = normalized(sp.csr_array(A + sp.eye_array(A.shape[0])))
     values = np.linalg.norm(X, axis=0)
     U = X / values

@@ -17,7 +17,7 @@ from extras import needs
 torch = needs("torch")
 
 from graphquilt.embedders import training  # noqa: E402
-from graphquilt.embedders.losses import NonEdges, reconstruction_score, undirected_edges  # noqa: E402
+from graphquilt.embedders.training import NonEdges, reconstruction_score, undirected_edges  # noqa: E402
 
 
 def blocks_graph(n=80, groups=4, seed=0, features=True):
@@ -294,15 +294,15 @@ def test_an_encoder_refuses_other_features_and_other_files(tmp_path):
 
 @pytest.mark.parametrize("embedder", [gq.VGAE(4), gq.GAE(4), gq.DGI(4)])
 def test_a_training_leaves_no_arrays_behind(embedder):
-    from graphquilt.embedders.gcn import Workspace
+    from graphquilt.embedders.gcn import Inputs
 
     graph, embedder = blocks_graph(), dataclasses.replace(embedder, max_epochs=3)
 
-    def workspaces():
+    def left_behind():
         gc.collect()
-        return sum(type(each) is Workspace for each in gc.get_objects())
+        return sum(type(each) is Inputs for each in gc.get_objects())
 
-    before = workspaces()
+    before = left_behind()
     embedder.fit(graph, 0)
 
     def stop(event):
@@ -311,4 +311,4 @@ def test_a_training_leaves_no_arrays_behind(embedder):
 
     with pytest.raises(KeyboardInterrupt):
         embedder.fit(graph, 0, progress=stop)
-    assert workspaces() == before
+    assert left_behind() == before

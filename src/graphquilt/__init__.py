@@ -1,6 +1,6 @@
 """graphquilt: graph embeddings stitched from independently embedded patches.
 
-``__init__.pyi`` lists the public names. Each is loaded when it is first used, so that ``import graphquilt`` and
+``__init__.pyi`` lists the public names. Each is loaded when it is first used: ``import graphquilt`` and
 ``graphquilt --help`` cost next to nothing. No module has the name of a public function, because importing that module
 would put it in the function's place.
 """

@@ -33,10 +33,6 @@ def refuse_masked(*, where: str = "", **arrays: object) -> None:
     """Raise if one of the ``arrays``, each passed under its name, is a masked array.
 
     Most functions of NumPy would use the values under the mask, or leave them out, without saying so.
-
-    Examples
-    --------
-    >>> refuse_masked(labels=np.zeros(3), weights=None)
     """
     for name, array in arrays.items():
         if isinstance(array, np.ma.MaskedArray):

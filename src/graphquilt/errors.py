@@ -102,13 +102,6 @@ class PatchesFailedError(JobError):
     ----------
     failures : mapping of int to str
         The cause of each failure by the number of its patch.
-
-    Examples
-    --------
-    >>> str(PatchesFailedError({3: "ValueError: no edges"}, n_done=9))
-    '1 of 10 patches failed: patch 3 (ValueError: no edges). Remove the cause and run again.'
-    >>> str(PatchesFailedError(dict.fromkeys(range(12), "no features"), n_done=0))
-    '12 of 12 patches failed: 12 patches, the first is 0 (no features). Remove the cause and run again.'
     """
 
     def __init__(self, failures: Mapping[int, str], *, n_done: int, kept: bool = False) -> None:
@@ -133,13 +126,7 @@ def _numbers(patches: list[int]) -> str:
 
 
 class MissingExtraError(QuiltError, ImportError):
-    """An optional package is needed that is not installed.
-
-    Examples
-    --------
-    >>> str(MissingExtraError("VGAE", "torch"))
-    "VGAE needs the extra 'torch', which is not installed: pip install 'graphquilt[torch]'"
-    """
+    """An optional package is needed that is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs the extra '{extra}', which is not installed: pip install 'graphquilt[{extra}]'")
@@ -157,11 +144,5 @@ def needs_extra(what: str, extra: str) -> Iterator[None]:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number with its noun, for messages; the plural is the noun with an s.
-
-    Examples
-    --------
-    >>> counted(1, "column"), counted(0, "column")
-    ('1 column', '0 columns')
-    """
+    """Return a number with its noun, for messages; the plural is the noun with an s."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

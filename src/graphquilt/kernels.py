@@ -41,17 +41,9 @@ R = TypeVar("R")
 class Kernel(Generic[P, R]):
     """A function that numba compiles at its first call; the result is cached on disk, and the GIL released.
 
-    Parameters
-    ----------
-    function : callable
-        Loops over arrays, numbers and tuples of them.
-    work : str
-        What it computes, for the message that announces the compilation; empty for no message.
-    writes : tuple of str, optional
-        The parameters whose arrays it changes in place; all others are passed as read-only contiguous views. None
-        passes all arrays as they are, which saves some microseconds per call.
-    fastmath : frozenset of str
-        What LLVM may change in floating point arithmetic to make it faster.
+    ``work`` is what it computes, for the message that announces the compilation. ``writes`` are the parameters whose
+    arrays it changes in place; all others are passed as read-only contiguous views. None passes all arrays as they
+    are, which saves some microseconds per call. ``fastmath`` is what LLVM may change in floating point arithmetic.
     """
 
     _announced = False  # whether any kernel of this process has announced its compilation
@@ -94,23 +86,13 @@ class Kernel(Generic[P, R]):
         if kwargs:
             raise TypeError(f"the kernel {self._function.__name__} takes positional arguments only.")
         pairs = zip(args, self._read_only, strict=True)
-        return cast(R, self._dispatcher(*[_view(value) if read_only else value for value, read_only in pairs]))
+        return cast(R, self._dispatcher(*[read_only(value) if only_read else value for value, only_read in pairs]))
 
 
 def kernel(
     work: str, *, writes: tuple[str, ...] | None = (), fastmath: frozenset[str] = frozenset()
 ) -> Callable[[Callable[P, R]], Kernel[P, R]]:
-    """Compile the decorated function at its first call, and announce that; see :class:`Kernel`.
-
-    Examples
-    --------
-    >>> @kernel("counting", writes=("counts",))
-    ... def count(labels, counts):
-    ...     for label in labels:
-    ...         counts[label] += 1
-    >>> type(count).__name__, count.__name__
-    ('Kernel', 'count')
-    """
+    """Compile the decorated function at its first call, and announce that; see :class:`Kernel`."""
     return lambda function: Kernel(function, work, writes=writes, fastmath=fastmath)
 
 
@@ -119,18 +101,15 @@ def jit(function: Callable[P, R]) -> Kernel[P, R]:
     return Kernel(function)
 
 
-def _view(value: object) -> object:
-    """Return arrays, also those of a tuple, as read-only contiguous views; anything else as it is."""
+def read_only(value: Any) -> Any:
+    """Return arrays, also those of a tuple, as plain contiguous ones that cannot be written to: views, or copies."""
     if isinstance(value, tuple):
-        return tuple(map(_view, value))
-    return read_only(value) if isinstance(value, np.ndarray) else value
-
-
-def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a plain, contiguous array that cannot be written to: the same one, a view of it, or a copy."""
-    if type(array) is np.ndarray and array.flags.c_contiguous and not array.flags.writeable:
-        return array
-    view = np.ascontiguousarray(array).view(np.ndarray)
+        return tuple(map(read_only, value))
+    if not isinstance(value, np.ndarray):
+        return value
+    if type(value) is np.ndarray and value.flags.c_contiguous and not value.flags.writeable:
+        return value
+    view = np.ascontiguousarray(value).view(np.ndarray)
     view.flags.writeable = False
     return view
 

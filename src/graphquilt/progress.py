@@ -7,32 +7,26 @@ function of one :class:`Progress`. The library itself never prints.
 from __future__ import annotations
 
 import contextlib
+import html
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any, cast
 
-__all__ = ["Progress", "ProgressCallback", "peak_memory", "report", "resource_usage"]
+from graphquilt.errors import InputError
+
+__all__ = ["NotebookBars", "Progress", "ProgressCallback", "peak_memory", "report", "resource_usage"]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of one stage.
+    """The progress of one stage."""
 
-    Attributes
-    ----------
-    stage : str
-        The name of the work, in a word or two: ``"overlaps"``.
-    done, total : int
-        Number of units finished, and of all units (0 where that is not known).
-    values : mapping of str to float
-        Other numbers of interest: an epoch, a loss, a residual.
-    """
-
-    stage: str
-    done: int
+    stage: str  # the name of the work, in a word or two: ``"overlaps"``
+    done: int  # number of units finished, and of all units (0 where that is not known)
     total: int = 0
-    values: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, float] = field(default_factory=dict)  # other numbers of interest: an epoch, a loss, a residual
 
 
 ProgressCallback = Callable[[Progress], None]
@@ -46,15 +40,48 @@ def report(
     *,
     values: Mapping[str, float] | None = None,
 ) -> None:
-    """Call ``progress`` with the state of ``stage``; do nothing if it is None.
+    """Call ``progress`` with the state of ``stage``; do nothing if it is None."""
+    if progress is not None:
+        progress(Progress(stage, done, total, values or {}))
+
+
+class NotebookBars:
+    """Bars below the cell of a notebook, one for each stage: ``gq.embed(edges, progress=gq.progress.NotebookBars())``.
 
     Examples
     --------
-    >>> report(lambda event: print(event.stage, event.done, event.total), "patches", 3, 10)
-    patches 3 10
+    >>> NotebookBars().html()
+    ''
     """
-    if progress is not None:
-        progress(Progress(stage, done, total, values or {}))
+
+    def __init__(self) -> None:
+        self._stages: dict[str, Progress] = {}
+        self._shown, self._handle = 0.0, cast(Any, None)  # when the cell was changed last; what changes it
+
+    def html(self) -> str:
+        """Return the bars."""
+        lines = []
+        for event in self._stages.values():
+            extent = f'value="{event.done}" max="{event.total}"' if event.total else ""
+            count = f"{event.done} of {event.total}" if event.total else str(event.done)
+            lines.append(f"<progress {extent}></progress> {html.escape(event.stage)}: {count}")
+        return "<br>".join(lines)
+
+    def __call__(self, event: Progress) -> None:
+        """Show one event; the cell changes at most ten times a second."""
+        try:
+            from IPython.display import HTML, display
+        except ImportError as error:
+            raise InputError("NotebookBars are for notebooks, which have IPython: pip install ipython.") from error
+        first = event.stage not in self._stages
+        self._stages[event.stage] = event
+        if not first and event.done != event.total and time.monotonic() - self._shown < 0.1:
+            return
+        self._shown = time.monotonic()
+        if self._handle is None:
+            self._handle = display(HTML(self.html()), display_id=True)
+        else:
+            self._handle.update(HTML(self.html()))
 
 
 def peak_memory() -> int:

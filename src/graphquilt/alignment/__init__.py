@@ -7,10 +7,9 @@ the embedding. ``solve`` has the public functions.
 
 from graphquilt.alignment.centroids import centroid, refine
 from graphquilt.alignment.fit import FrameFit, culprits
-from graphquilt.alignment.id_mapping import PatchesLike
 from graphquilt.alignment.measuring import overlap_statistics
-from graphquilt.alignment.patch_index import PatchLike
-from graphquilt.alignment.solve import align, align_components, align_statistics, undetermined_directions
+from graphquilt.alignment.patch_index import PatchesLike, PatchLike
+from graphquilt.alignment.solve import align, align_components, align_statistics
 from graphquilt.alignment.statistics import OverlapStatistics
 from graphquilt.alignment.transforms import Alignment
 from graphquilt.alignment.verdict import grade
@@ -29,5 +28,4 @@ __all__ = [
     "grade",
     "overlap_statistics",
     "refine",
-    "undetermined_directions",
 ]

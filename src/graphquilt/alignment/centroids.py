@@ -7,17 +7,17 @@ points themselves: it lowers the sum of squared distances of all rows from the c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.id_mapping import PatchesLike, with_numbers
 from graphquilt.alignment.kernels import add_rows
 from graphquilt.alignment.measuring import measure_overlaps
 from graphquilt.alignment.patch_index import (
+    PatchesLike,
     PatchLike,
     check_count,
     checked_patch,
@@ -25,6 +25,7 @@ from graphquilt.alignment.patch_index import (
     index_patches,
     keep_open,
     row_weights,
+    with_numbers,
 )
 from graphquilt.alignment.relative import edge_errors
 from graphquilt.alignment.transforms import Alignment, with_fixed_frame
@@ -51,12 +52,13 @@ def centroid(
     n_nodes: int | None = None,
     missing: Literal["error", "nan"] = "error",
     out: FloatArray | None = None,
+    blocks: Iterable[tuple[int, int]] | None = None,
     progress: ProgressCallback | None = None,
 ) -> FloatArray:
     """Average the aligned positions of each node over the patches that contain it (the paper's last equation).
 
     Patches are read one after the other, and only one is in memory at a time. Sums are made in double precision, or in
-    the single precision of ``out``, for a gigabyte of nodes at a time, and ``out`` is filled in order.
+    the single precision of ``out``, for a gigabyte of nodes at a time.
 
     Parameters
     ----------
@@ -74,6 +76,8 @@ def centroid(
         Refuse nodes that are in no patch (or have weight 0 in all of them), or give them NaN.
     out : float array (n_nodes, d), optional
         The array to write the result to and return, a memory map for example; a new one is float64.
+    blocks : iterable of (first, last), optional
+        The rows first..last-1 to make, block after block; by default all, in order. ``out`` has each before the next.
     progress : callable, optional
 
     Examples
@@ -92,7 +96,9 @@ def centroid(
         raise InputError(f"there are {len(patches)} patches and the alignment has {alignment.n_patches}.")
     if weights is not None:
         check_count(weights, patches)
-    largest = max(_largest(patches[k], k) for k in range(len(patches)))
+    nodes_of = getattr(patches, "nodes_of", None)  # a store knows them without the coordinates
+    numbers = range(len(patches))
+    largest = max(_largest(patches[k], k) if nodes_of is None else int(nodes_of(k)[-1]) for k in numbers)
     n = largest + 1 if n_nodes is None else n_nodes
     if largest >= n:
         raise CoverError(f"a patch holds node {largest}, but n_nodes is {n}; ids must be below it.")
@@ -104,9 +110,8 @@ def centroid(
     if result.shape != (n, alignment.dim):
         raise InputError(f"out has shape {result.shape}; the result needs ({n}, {alignment.dim}).")
     kind = np.dtype(np.float32 if result.dtype == np.float32 else np.float64)
-    step = max(1, _BLOCK // (kind.itemsize * (alignment.dim + 1)))
-    for first in range(0, n, step):
-        last = min(first + step, n)
+    step = block_length(alignment.dim, kind)
+    for first, last in ((a, min(a + step, n)) for a in range(0, n, step)) if blocks is None else blocks:
         at_once = last - first == n and result.dtype == kind
         total = np.asanyarray(result) if at_once else np.empty((last - first, alignment.dim), dtype=kind)
         total[:] = 0
@@ -123,6 +128,11 @@ def centroid(
         if not at_once:
             result[first:last] = total
     return result
+
+
+def block_length(dim: int, kind: np.dtype[np.generic]) -> int:
+    """Return how many nodes are averaged at a time in a result of this type."""
+    return int(max(1, _BLOCK // ((4 if kind == np.float32 else 8) * (dim + 1))))
 
 
 def _add_up(

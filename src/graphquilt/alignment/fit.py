@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError
+from graphquilt.linalg import Motions
 
 FRAME_COLUMNS = ("shares", "best", "unseen")
 
@@ -119,6 +120,7 @@ class Fit:
     n_stranded: int = 0
     robust: bool = False
     frame: FrameFit | None = None
+    motions: Motions | None = None
 
     def __post_init__(self) -> None:
         p, d = np.size(self.scales), (0, *np.shape(self.translations))[-1]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from graphquilt.alignment.connection import Connection
 from graphquilt.alignment.fit import EdgeTable
 from graphquilt.alignment.measuring import results
-from graphquilt.alignment.relative import edge_errors, turn_rows
+from graphquilt.alignment.relative import Extents, edge_errors, turn_rows
 from graphquilt.alignment.statistics import OverlapStatistics
 from graphquilt.alignment.synchronisation import (
     JUDGEMENTS,
@@ -60,11 +60,15 @@ def synchronise_levels(
     clusters: Int64Array | None,
     executor: Executor | None,
     progress: ProgressCallback | None,
+    extents: Extents | None = None,
 ) -> Alignment:
-    """Align ``p`` patches level by level, from the statistics of ``edges (m, 2)``, i < j, which join all of them."""
+    """Align ``p`` patches from the statistics of ``edges (m, 2)``, i < j, which join all of them.
+
+    With a ``branching`` or ``clusters`` they are aligned level by level, otherwise all at once.
+    """
+    if clusters is None and (branching is None or p <= branching):
+        return synchronise(statistics, edges, p, options, progress, extents=extents if branching is None else None)
     level = _Level(statistics, edges, p, BRANCHING if branching is None else branching, options, executor, progress)
-    if p <= level.branching and clusters is None:
-        return synchronise(statistics, edges, p, options, progress)
     polished = _polished(level, _align_level(level, _cut(level) if clusters is None else clusters))
     report(progress, "synchronised", 1, 1)
     return with_fixed_frame(polished) if options.motions.rotate else polished
@@ -146,7 +150,7 @@ def _align_clusters(level: _Level, labels: Int64Array, count: int) -> tuple[Alig
         report(level.progress, f"clusters of level {level.number}", done + 1, len(several))
     ones = np.ones(len(edges))
     table = EdgeTable(edges, 0 * ones, level.statistics.sizes, ones, undetermined)
-    return replace(whole, edge_table=table, robust=level.options.robust), worst
+    return replace(whole, edge_table=table, robust=level.options.robust, motions=level.options.motions), worst
 
 
 def _joined(

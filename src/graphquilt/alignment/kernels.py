@@ -25,12 +25,7 @@ def row_magnitudes(X: AnyArray, magnitudes: Float64Array) -> None:
 
 @kernel("centroids", writes=("total", "mass"))
 def add_rows(
-    nodes: AnyArray,
-    X: FloatArray,
-    shift: FloatArray,
-    weights: Float64Array,
-    total: FloatArray,
-    mass: Float64Array,
+    nodes: AnyArray, X: FloatArray, shift: FloatArray, weights: Float64Array, total: FloatArray, mass: Float64Array
 ) -> None:
     """Add the rows of ``X (k, d)``, moved by ``shift (d,)``, to those of their nodes, times their weights or 1."""
     for r in range(len(nodes)):

@@ -15,18 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.kernels import measure_pairs
-from graphquilt.alignment.patch_index import (
-    OpenPatches,
-    PatchIndex,
-    PatchLike,
-    check_overlap,
-    coordinates,
-    index_patches,
-)
+from graphquilt.alignment.patch_index import OpenPatches, PatchIndex, PatchLike, coordinates, index_patches
 from graphquilt.alignment.statistics import OverlapStatistics, empty_products
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array, IntArray
 from graphquilt.errors import OverlapError
 from graphquilt.kernels import one_blas_thread, read_only, thread_count
+from graphquilt.patches.graph import check_overlap
 from graphquilt.progress import ProgressCallback, report
 
 Patches: TypeAlias = Sequence[PatchLike] | Mapping[int, PatchLike]

@@ -1,22 +1,26 @@
-"""Patches and patch edges as alignment reads them: checks, the rows of the nodes, and patches that stay open."""
+"""Patches as alignment reads them: checks, the rows of nodes, patches that stay open, numbers for nodes with names."""
 
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from numbers import Real
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from graphquilt.alignment.kernels import row_magnitudes
 from graphquilt.alignment.statistics import LARGEST
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray, refuse_masked
-from graphquilt.errors import DisconnectedError, InputError, OverlapError, counted
+from graphquilt.errors import DisconnectedError, FormatError, InputError, counted
+from graphquilt.graph.reading.vectors import Vectors, check_vectors, read_vectors
 from graphquilt.linalg import components
 from graphquilt.patches import LazySequence, Patch
+from graphquilt.patches.graph import count_shared
 
 PatchLike: TypeAlias = Patch | tuple[AnyArray, AnyArray]
 
@@ -212,30 +216,6 @@ def _file_limit() -> int:
     return USUAL if soft == resource.RLIM_INFINITY else int(soft)
 
 
-def checked_pairs(edges: npt.ArrayLike, p: int) -> Int64Array:
-    """Return ``edges (m, 2)`` as they are, after checking that they are distinct pairs of ``p`` patches."""
-    refuse_masked(edges=edges)
-    array = np.asarray(edges) if np.size(edges) else np.empty((0, 2), dtype=np.int64)
-    if array.shape[1:] != (2,) or not np.issubdtype(array.dtype, np.integer):
-        raise InputError(
-            f"edges are pairs of patch numbers (m, 2); these have shape {array.shape} and type {array.dtype}."
-        )
-    outside = array[(array < 0).any(axis=1) | (array >= p).any(axis=1)]
-    if len(outside):
-        raise InputError(
-            f"the edge {tuple(outside[0].tolist())} names a patch that is not there; there are {p}, 0 to {p - 1}."
-        )
-    loops = array[array[:, 0] == array[:, 1]]
-    if len(loops):
-        raise InputError(f"the edge {tuple(loops[0].tolist())} joins a patch to itself; drop it.")
-    pairs = np.sort(array.astype(np.int64), axis=1)
-    unique, counts = np.unique(pairs[:, 0] * p + pairs[:, 1], return_counts=True)
-    if len(unique) < len(pairs):
-        twice = divmod(int(unique[counts.argmax()]), p)
-        raise InputError(f"the edge {twice} is given {counts.max()} times; keep one.")
-    return array.astype(np.int64)
-
-
 def check_connected(
     pairs: Int64Array, names: Sequence[object], *, node_sets: Sequence[IntArray] | None = None, dim: int = 0
 ) -> None:
@@ -250,36 +230,9 @@ def check_connected(
         )
 
 
-def check_overlap(i: object, j: object, share: int, *, least: int, dim: int) -> None:
-    """Refuse an edge between the patches named i and j that share fewer than ``least`` nodes."""
-    if share < least:
-        raise OverlapError(
-            f"patches {i} and {j} share {share} nodes; aligning in {dim} dimensions needs at least {least}. "
-            f"Drop the edge ({i}, {j}), enlarge the overlap"
-            + (f", or embed in at most {share - 1} dimensions." if share > 1 else ".")
-        )
-
-
-def overlapping_pairs(node_sets: Sequence[IntArray], least: int) -> Int64Array:
-    """Return all pairs of patches ``(m, 2)``, i < j, that share at least ``least`` nodes."""
-    shared = _shared(node_sets)
-    enough = shared.data >= least
-    pairs = np.stack([shared.row[enough], shared.col[enough]], axis=1).astype(np.int64)
-    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
-
-
-def _shared(node_sets: Sequence[IntArray]) -> sp.coo_array:
-    """Count the shared nodes of all pairs of patches, by one product of the patch-node incidence with its transpose."""
-    ids, columns = np.unique(np.concatenate(node_sets), return_inverse=True)
-    indptr = np.cumsum([0, *(len(nodes) for nodes in node_sets)])
-    ones, shape = np.ones(len(columns), dtype=np.int32), (len(node_sets), len(ids))
-    incidence = sp.csr_array((ones, columns.ravel(), indptr), shape=shape)
-    return sp.coo_array(sp.triu(incidence @ incidence.T, k=1))
-
-
 def _too_little(labels: Int64Array, names: Sequence[object], node_sets: Sequence[IntArray], dim: int) -> str:
     """Say which groups share too few nodes, how many they share, and how many are needed."""
-    shared = _shared(node_sets)
+    shared = count_shared(node_sets)
     between = np.where(labels[shared.row] != labels[shared.col], shared.data, 0)
     most, less = int(between.max(initial=0)), ""
     largest = "no two groups have any"
@@ -317,3 +270,100 @@ def _shortened(names: Sequence[object]) -> str:
     if len(names) <= 12:
         return ", ".join(map(str, names))
     return ", ".join(map(str, names[:10])) + f", … {len(names)} in all"
+
+
+VectorsByName: TypeAlias = Mapping[str, npt.ArrayLike] | Mapping[int, npt.ArrayLike]  # by the name of a node
+NamedPatch: TypeAlias = PatchLike | tuple[npt.ArrayLike, npt.ArrayLike] | VectorsByName | str | os.PathLike[str]
+PatchesLike: TypeAlias = Sequence[NamedPatch] | Mapping[str, NamedPatch] | Mapping[int, NamedPatch]
+_TAKEN = "a pair of ids and coordinates, a dict of names to vectors, or the path of a vector file"
+
+
+class Numbered(NamedTuple):
+    """Patches whose nodes are numbers, and what each number and each patch is called."""
+
+    patches: list[Patch]
+    ids: AnyArray  # (n,) of the nodes, ascending
+    names: list[str]  # (p,)
+
+
+def with_numbers(patches: PatchesLike) -> Sequence[PatchLike]:
+    """Return patches as they are, or with numbers for nodes where they have names; lazy sequences are not opened."""
+    listed = isinstance(patches, list | tuple)
+    if isinstance(patches, Mapping) or (listed and any(_has_names(patch) for patch in patches)):
+        return number_patches(patches).patches
+    return cast(Sequence[PatchLike], patches)
+
+
+def _has_names(patch: object) -> bool:
+    if isinstance(patch, Mapping | str | os.PathLike):
+        return True
+    pair = isinstance(patch, tuple | list) and len(patch) == 2
+    return pair and np.asarray(patch[0]).dtype.kind in "UO"  # type: ignore[index]
+
+
+def number_patches(patches: PatchesLike) -> Numbered:
+    """Number the nodes of all patches 0..n-1, in ascending order of their ids.
+
+    Ids are whole numbers or text; where both occur, all are taken as text.
+    """
+    given = dict(patches) if isinstance(patches, Mapping) else dict(enumerate(patches))
+    if not given:
+        raise InputError(f"there are no patches; a patch is {_TAKEN}.")
+    names = [_name(key, patch, isinstance(patches, Mapping)) for key, patch in given.items()]
+    pairs = [_pair(name, patch) for name, patch in zip(names, given.values(), strict=True)]
+    widths = [X.shape[1] for _, X in pairs]
+    if len(set(widths)) > 1:
+        k = next(k for k, width in enumerate(widths) if width != widths[0])
+        raise InputError(
+            f"{names[k]} has vectors of {counted(widths[k], 'number')} and {names[0]} of {widths[0]}; only vectors "
+            "of one length can be stitched. Embed one of the two again, or leave it out."
+        )
+    if len({ids.dtype.kind == "U" for ids, _ in pairs}) > 1:
+        pairs = [(ids.astype(str), X) for ids, X in pairs]
+    ids = np.unique(np.concatenate([ids for ids, _ in pairs]))
+    numbered = []
+    for name, (own, X) in zip(names, pairs, strict=True):
+        try:
+            numbered.append(Patch(np.searchsorted(ids, own), X))
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from None
+    return Numbered(numbered, ids, names)
+
+
+def _name(key: object, patch: object, named: bool) -> str:
+    return str(patch) if isinstance(patch, str | os.PathLike) and not named else str(key) if named else f"patch {key}"
+
+
+def _pair(name: str, patch: NamedPatch) -> Vectors:
+    if isinstance(patch, str | os.PathLike):
+        return read_vectors(Path(patch))
+    if isinstance(patch, np.ndarray | list | tuple) and all(isinstance(x, Real) for x in patch):
+        raise InputError(
+            f"{name} is one vector, not {_TAKEN}. A dict of names to vectors is one patch: give a list of such dicts."
+        )
+    try:
+        if isinstance(patch, Mapping):
+            ids = _ids(cast(list[str], list(patch)))
+            X = np.array([np.asarray(vector, dtype=np.float64) for vector in patch.values()])
+        else:
+            nodes, coordinates = patch
+            ids, X = _ids(nodes), np.asanyarray(coordinates)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} is not {_TAKEN} ({error}).") from None
+    try:
+        check_vectors(name, ids, X)
+    except FormatError as error:
+        raise InputError(str(error)) from None
+    return ids, X
+
+
+def _ids(nodes: npt.ArrayLike) -> AnyArray:
+    """Return ids as whole numbers, or else as text."""
+    ids = np.asarray(nodes)
+    if ids.dtype.kind not in "iu":
+        if ids.dtype.kind == "O" and not all(isinstance(name, str | int) for name in ids.ravel().tolist()):
+            raise TypeError("ids are whole numbers or text")
+        if ids.dtype.kind == "f":
+            raise TypeError("ids are whole numbers or text, not floats")
+        return ids.astype(str)
+    return ids.astype(np.int64) if ids.dtype.itemsize == 8 else ids

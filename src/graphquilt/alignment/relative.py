@@ -9,13 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from graphquilt.alignment.fit import Fit
-from graphquilt.alignment.patch_index import PatchLike, check_overlap, coordinates
+from graphquilt.alignment.patch_index import PatchLike, coordinates
 from graphquilt.alignment.statistics import OverlapStatistics, empty_products, slack
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array
 from graphquilt.errors import InputError, OverlapError
 from graphquilt.kernels import one_blas_thread, thread_count
 from graphquilt.linalg import centred, polar, unit
 from graphquilt.linalg.procrustes import polar_factors
+from graphquilt.patches.graph import check_overlap
 
 CHUNK = 2**16  # entries of d × d matrices worked on at a time: they stay in the cache of the processor
 COLLAPSED = 1e-5  # singular values below this share of the largest leave a direction undetermined

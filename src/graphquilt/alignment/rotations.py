@@ -70,29 +70,12 @@ def synchronise_rotations(
 
     The answer is made of the d leading eigenvectors of D^-1/2 (w R) D^-1/2: the orthogonal matrix nearest to each of
     their blocks. A small problem is diagonalised whole. A larger one starts from the product of rotations along a
-    spanning tree and is improved by preconditioned block Rayleigh-Ritz steps, which cost O(m d^3) each.
+    spanning tree, or from ``start (n*d, d)``, the eigenvectors of a similar problem, and is improved by preconditioned
+    block Rayleigh-Ritz steps, which cost O(m d^3) each, at most ``max_iterations`` in each of three stages.
 
-    Parameters
-    ----------
-    edges : int array (m, 2)
-        A connected graph on 0..n-1, each edge once.
-    rotations : float array (m, d, d)
-        In the order of ``edges``. If these are sorted by their second vertex, the array is used without a copy.
-    weights : positive float array (m,)
-    tol : float
-        The largest residual norm that any eigenvector may have; a ConvergenceError carries the norm reached.
-    start : array (n*d, d), optional
-        Eigenvectors of a similar problem.
-    max_iterations : int
-        The largest number of steps of each of the three stages of the iteration.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> flip = np.array([[[-1.0]], [[1.0]], [[-1.0]]])
-    >>> solved = synchronise_rotations([[0, 1], [1, 2], [0, 2]], flip, weights=[1.0, 1.0, 1.0], n=3)
-    >>> solved.eigenvalues.round(3).tolist()
-    [1.0, -0.5]
+    ``edges (m, 2)`` are a connected graph on 0..n-1, each edge once; if they are sorted by their second vertex,
+    ``rotations (m, d, d)`` are used without a copy. ``weights (m,)`` are positive. No eigenvector has a residual norm
+    above ``tol``: otherwise a ConvergenceError carries the norm reached.
     """
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     d = rotations.shape[1] if len(pairs) else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -14,27 +14,27 @@ import numpy.typing as npt
 
 from graphquilt.alignment.fit import EdgeTable
 from graphquilt.alignment.hierarchy import check_levels, synchronise_levels
-from graphquilt.alignment.id_mapping import PatchesLike, with_numbers
-from graphquilt.alignment.measuring import measure_overlaps, overlap_statistics
+from graphquilt.alignment.measuring import measure_overlaps
 from graphquilt.alignment.patch_index import (
+    PatchesLike,
     PatchIndex,
     PatchLike,
     check_connected,
     check_count,
-    checked_pairs,
     index_patches,
     keep_open,
-    overlapping_pairs,
     stranded_nodes,
+    with_numbers,
 )
-from graphquilt.alignment.relative import COLLAPSED, check_statistics, patch_extents
+from graphquilt.alignment.relative import check_statistics, patch_extents
 from graphquilt.alignment.statistics import OverlapStatistics
-from graphquilt.alignment.synchronisation import AlignOptions, synchronise
+from graphquilt.alignment.synchronisation import AlignOptions
 from graphquilt.alignment.transforms import Alignment, with_worst_fit
-from graphquilt.arrays import Float64Array, Int64Array
+from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError
-from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg import Motions, components
+from graphquilt.patches import LazySequence
+from graphquilt.patches.graph import checked_pairs, overlapping_pairs
 from graphquilt.progress import ProgressCallback
 
 logger = logging.getLogger(__name__)
@@ -120,11 +120,8 @@ def align(
     node_sets = index.nodes if robust else ()
     del patches, numbered, index  # neither open files nor node lists are needed any more
     check_statistics(statistics, pairs, least=least, names=range(p))
-    if branching is None and labels is None:
-        result = synchronise(statistics, pairs, p, options, progress, extents=extents)
-    else:
-        levels = partial(synchronise_levels, branching=branching, clusters=labels, executor=executor, progress=progress)
-        result = levels(statistics, pairs, p, options)
+    work = partial(synchronise_levels, branching=branching, clusters=labels, executor=executor, progress=progress)
+    result = work(statistics, pairs, p, options, extents=extents)
     return replace(result, n_stranded=len(stranded_nodes(node_sets, result.left_out)))
 
 
@@ -161,7 +158,7 @@ def align_statistics(
 
     Examples
     --------
-    >>> import numpy as np
+    >>> from graphquilt.alignment import overlap_statistics
     >>> nodes, X = np.arange(9), np.random.default_rng(0).normal(size=(9, 2))
     >>> alignment = align_statistics([overlap_statistics((nodes, X), (nodes, 5 - X))], [[0, 1]])
     >>> bool(np.allclose(alignment.apply(1, 5 - X), alignment.apply(0, X)))
@@ -183,11 +180,9 @@ def align_statistics(
     if p == 1:
         return Alignment.identity(1, statistics.dim)
     statistics, pairs = statistics.flipped(given[:, 0] > given[:, 1]), np.sort(given, axis=1)
-    if branching is None and labels is None:
-        result = synchronise(statistics, pairs, p, options, progress)
-    else:
-        levels = partial(synchronise_levels, branching=branching, clusters=labels, executor=executor, progress=progress)
-        result = levels(statistics, pairs, p, options)
+    result = synchronise_levels(
+        statistics, pairs, p, options, branching=branching, clusters=labels, executor=executor, progress=progress
+    )
     return replace(result, n_stranded=-1 if len(result.left_out) else 0)
 
 
@@ -286,16 +281,17 @@ class _Part(NamedTuple):
     weights: list[npt.ArrayLike] | None
 
 
-class _SelectedPatches(Sequence[PatchLike]):
+@dataclass(frozen=True, eq=False)
+class _SelectedPatches(LazySequence[PatchLike]):
     """Some of the patches of a lazy sequence, each opened when it is needed."""
 
-    def __init__(self, patches: Sequence[PatchLike], numbers: Int64Array) -> None:
-        self.patches, self.numbers = patches, numbers
+    patches: Sequence[PatchLike]
+    numbers: Int64Array
 
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __getitem__(self, k: int) -> PatchLike:  # type: ignore[override]
+    def _item(self, k: int) -> PatchLike:
         return self.patches[int(self.numbers[k])]
 
 
@@ -322,24 +318,6 @@ def _join_parts(parts: Sequence[_Part], alignments: Sequence[Alignment], pairs: 
     scales = np.concatenate([alignment.scales for alignment in alignments])[order]
     rotations = np.concatenate([alignment.rotations for alignment in alignments])[order]
     translations = np.concatenate([alignment.translations for alignment in alignments])[order]
-    whole = Alignment(scales, rotations, translations, replace(table, pairs=pairs), alignments[0].eigenvalues)
+    whole = replace(alignments[0], scales=scales, rotations=rotations, translations=translations)
     stranded = sum(alignment.n_stranded for alignment in alignments)
-    return with_worst_fit(replace(whole, robust=alignments[0].robust, n_stranded=stranded), alignments)
-
-
-def undetermined_directions(patches: Sequence[PatchLike], alignment: Alignment, edge: tuple[int, int]) -> Float64Array:
-    """Return orthonormal directions (r, d) of the global embedding that the overlap of one edge says nothing about.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> flat = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [4.0, 0.0]])
-    >>> patches = [(np.arange(4), flat), (np.arange(4), flat)]
-    >>> abs(undetermined_directions(patches, align(patches), (0, 1))).round(6).tolist()
-    [[0.0, 1.0]]
-    """
-    i, j = edge
-    product = overlap_statistics(patches[i], patches[j]).products[0]
-    with one_blas_thread():
-        U, singular_values, _ = np.linalg.svd(alignment.rotations[i].T @ product @ alignment.rotations[j])
-    return np.asarray(U[:, singular_values <= COLLAPSED * singular_values[0]].T)
+    return with_worst_fit(replace(whole, edge_table=replace(table, pairs=pairs), n_stranded=stranded), alignments)

@@ -70,7 +70,7 @@ def synchronise(
     if not (options.motions.free or options.robust):  # all patches lie in one frame: only the errors are of interest
         ones = np.ones(len(edges))
         table = EdgeTable(edges, 0 * ones, statistics.sizes, ones, np.zeros(len(edges), dtype=np.int64))
-        still = replace(Alignment.identity(p, statistics.dim), edge_table=table)
+        still = replace(Alignment.identity(p, statistics.dim), edge_table=table, motions=options.motions)
         errors = edge_errors(statistics, edges, still, absolute=True)
         report(progress, "synchronised", 1, 1)
         return replace(still, edge_table=replace(table, errors=errors))
@@ -164,7 +164,7 @@ def _solve_steps(
     if motions.translate:
         translations = translation_step(statistics, edges, scales, rotations, weights, robust=robust)
     table = EdgeTable(edges, np.zeros(len(edges)), sizes * trust, trust, measured.undetermined)
-    return Alignment(scales, rotations, translations, table, eigenvalues, *residuals, robust=robust)
+    return Alignment(scales, rotations, translations, table, eigenvalues, *residuals, robust=robust, motions=motions)
 
 
 def _keep_first_patch(rotations: Float64Array) -> Float64Array:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,7 @@ from graphquilt.alignment.relative import check_statistics, edge_errors, relativ
 from graphquilt.alignment.statistics import check_layout, load_value
 from graphquilt.alignment.verdict import verdict
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
+from graphquilt.drawing import network_svg
 from graphquilt.errors import FormatError, InputError, OverlapError
 from graphquilt.files import save_arrays
 from graphquilt.kernels import one_blas_thread
@@ -64,6 +67,8 @@ class Alignment(Fit):
         Whether edges that contradict the others were looked for, and doubted.
     frame : FrameFit, optional
         How well the frame suits each patch, where all were embedded in one.
+    motions : Motions, optional
+        The motions that were undone.
     """
 
     @classmethod
@@ -142,15 +147,10 @@ class Alignment(Fit):
 
         The p ``patches`` are those of this alignment, in its order, and stay where they are; ``drift`` grows. The new
         patch takes the place of patch ``replaces``, or becomes number p. An OverlapError says that it shares fewer than
-        d + 1 nodes with every other. By default it is moved as the others were: it is scaled if their scales differ,
-        and turned or shifted if one of them is. State ``motions`` where these do not tell: a single patch, or patches
-        that happen to have equal scales.
+        d + 1 nodes with every other. It has the ``motions`` of the others, unless you state some; a patch is turned and
+        shifted if those are not known.
         """
-        moved = motions or Motions(
-            scale=bool(np.any(self.scales != self.scales[0])),
-            rotate=self.n_patches < 2 or bool(np.any(self.rotations != np.eye(self.dim))),
-            translate=self.n_patches < 2 or bool(np.any(self.translations)),
-        )
+        moved = motions or self.motions or Motions()
         return place_patch(patches, new_patch, self, replaces=replaces, motions=moved)
 
     def to_arrays(self) -> dict[str, AnyArray]:
@@ -163,7 +163,8 @@ class Alignment(Fit):
         """
         arrays = {name: np.asarray(getattr(self, name)) for name in ARRAYS}
         frame = {} if self.frame is None else self.frame.to_arrays()
-        return {"format": np.asarray(FORMAT), **arrays, "robust": np.asarray(self.robust), **frame}
+        motions = {} if self.motions is None else {"motions": np.array(list(vars(self.motions).values()))}
+        return {"format": np.asarray(FORMAT), **arrays, "robust": np.asarray(self.robust), **frame, **motions}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> Alignment:
@@ -173,14 +174,13 @@ class Alignment(Fit):
         try:
             table = EdgeTable(*(a[name] for name in COLUMNS))
             residual, next_residual, drift, uncertainty, stranded = (float(a[name]) for name in FIGURES)
-            # Files of earlier versions do not say whether the alignment was robust.
-            robust = np.asarray(arrays.get("robust", False))
-            if robust.shape or robust.dtype.kind != "b":
-                raise TypeError(f"robust is true or false, not {robust.dtype} of shape {robust.shape}.")
-            motions = a["scales"], a["rotations"], a["translations"]
+            robust, free = _flags(arrays, "robust", ()), _flags(arrays, "motions", (3,))
+            transforms = a["scales"], a["rotations"], a["translations"]
             frame = FrameFit.from_arrays(arrays, np.size(a["scales"]))
-            alignment = cls(*motions, table, a["eigenvalues"], residual, next_residual, drift, frame=frame)
-            alignment = replace(alignment, uncertainty=uncertainty, n_stranded=int(stranded), robust=bool(robust))
+            alignment = cls(*transforms, table, a["eigenvalues"], residual, next_residual, drift, frame=frame)
+            motions = None if free is None else Motions(scale=free[0], rotate=free[1], translate=free[2])
+            alignment = replace(alignment, robust=bool(robust), motions=motions)
+            alignment = replace(alignment, uncertainty=uncertainty, n_stranded=int(stranded))
         except (InputError, TypeError) as error:
             raise FormatError(f"this is not {WHAT}: {error} {REMEDY}") from error
         p, pairs = alignment.n_patches, alignment.edges
@@ -200,6 +200,12 @@ class Alignment(Fit):
         """Read what ``save`` wrote."""
         return load_value(path, cls.from_arrays, what=WHAT, remedy=REMEDY)
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the verdict, and the patches, joined by lines that redden with their error."""
+        verdict = "<br>".join(html.escape(line) for line in self.summary().splitlines())
+        picture = network_svg(np.ones(self.n_patches), self.edges, self.edge_weights, self.edge_errors)
+        return f"<div>{verdict}<br>{picture}</div>"
+
     def __repr__(self) -> str:
         worst = f", worst edge error {self.edge_errors.max():.3g}" if len(self.edges) else ""
         return f"Alignment({self.n_patches} patches, dim={self.dim}, {len(self.edges)} edges{worst})"
@@ -213,7 +219,18 @@ def _numbers(name: str, array: AnyArray) -> AnyArray:
             f"this is not an alignment: its {name} are {array.dtype} and not {'whole ' if whole else ''}numbers. "
             "Align again to make one."
         )
-    return array.astype(np.int64 if whole else np.float64)
+    numbers = array.astype(np.int64 if whole else np.float64)
+    if not np.isfinite(numbers).all():
+        raise FormatError(f"this is not an alignment: its {name} are not finite. Align again to make one.")
+    return numbers
+
+
+def _flags(arrays: Mapping[str, AnyArray], name: str, shape: tuple[int, ...]) -> Any:
+    """Return what is true or false in a file; None if it is not there."""
+    values = np.asarray(arrays.get(name, np.zeros(shape, dtype=bool)))
+    if values.shape != shape or values.dtype.kind != "b":
+        raise TypeError(f"{name} is true or false, not {values.dtype} of shape {values.shape}.")
+    return values.tolist() if name in arrays else None
 
 
 def with_worst_fit(alignment: Alignment, parts: Sequence[Alignment]) -> Alignment:

@@ -15,9 +15,11 @@ from graphquilt.linalg import components
 Grade = Literal["good", "fair", "doubtful", "bad", "unknown"]
 
 GOOD, FAIR = 0.3, 0.7  # edge errors: below the first an overlap fits, above the second it hardly does
-SURE, UNSURE = 0.1, 0.28  # how far patches may be misplaced, as a share of how far they extend …
-NOISY = 1.5  # … or, where that is more, as a multiple of the error on the overlaps, which noise gives in any case
+SURE, UNSURE = 0.1, 0.25  # how far patches may be misplaced, as a share of how far they extend …
+NOISY = 0.85  # … or, where that is more, as a multiple of the error on the overlaps, which noise gives in any case
 FIRM, WEAK = 0.3, 0.8  # share of the spectral gap that noise fills
+TORN = 0.5  # overlaps contradict each other where the share above and the largest error are both beyond this
+GROUP = 3, 0.4  # so many patches, and this share of all, that agree among themselves may be the honest ones
 ORDER: tuple[Grade, ...] = ("good", "fair", "doubtful")
 MANY = 5  # patches that do not fit are named up to this number
 TIED = 1e-5  # a spectral gap below this share of the distance of the next eigenvalue from 1 is rounding errors
@@ -91,6 +93,7 @@ def _reservations(fit: Fit) -> list[tuple[Grade, str]]:
         found += [("doubtful", "several rotations fit equally well")]
     elif _filled(fit) > FIRM:
         weak = _filled(fit) > WEAK and fit.uncertainty > SURE  # otherwise in directions in which patches hardly extend
+        weak |= min(_filled(fit), _trusted(fit).errors.max(initial=0)) > TORN
         found += [("doubtful" if weak else "fair", "the rotations hardly stand out from noise")]
     if fit.uncertainty > SURE:
         errors = _trusted(fit).errors
@@ -125,9 +128,10 @@ def _agreement(fit: Fit) -> Grade:
     worst, agrees = table.errors.max(), table.errors <= FAIR
     if agrees.all():
         return "good" if worst <= GOOD else "fair"
-    # A few patches may spoil most overlaps: the others agree then.
+    # Some patches may spoil most overlaps: the others agree then.
     largest = np.bincount(components(table.pairs[agrees], fit.n_patches)).max()
-    return "bad" if 2 * agrees.sum() < len(table) and 2 * largest <= fit.n_patches else "doubtful"
+    alone = 2 * largest <= fit.n_patches and largest < max(GROUP[0], GROUP[1] * fit.n_patches)
+    return "bad" if 2 * agrees.sum() < len(table) and alone else "doubtful"
 
 
 def _trusted(fit: Fit) -> EdgeTable:

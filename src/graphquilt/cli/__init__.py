@@ -4,7 +4,7 @@ Results go to standard output (``--json`` for machines), progress and errors to 
 2 the input is wrong (one sentence, no traceback); 3 the fit is bad and ``--strict`` does not accept it; 1 a bug (with
 its traceback); 130 stopped with Ctrl-C.
 
-The flags of a command are the fields of the frozen values that it takes (``values``). Any command reads flags from a
+The flags of a command are the fields of the frozen values that it takes (``flags``). Any command reads flags from a
 TOML file (``--config``) and writes them to one (``--save-config``).
 """
 
@@ -29,25 +29,11 @@ from cyclopts.config import Toml
 
 import graphquilt
 from graphquilt.cli.display import printable, show, watching
-from graphquilt.cli.embedder import named_embedder
-from graphquilt.cli.flags import EmbedderFlags, Output, SourceFlags, replace_fields
+from graphquilt.cli.flags import Output, SourceFlags
 from graphquilt.cli.workers import Workers
 from graphquilt.errors import InputError, QuiltError
 
-__all__ = [
-    "EmbedderFlags",
-    "Output",
-    "SourceFlags",
-    "Workers",
-    "app",
-    "main",
-    "named_embedder",
-    "new_app",
-    "replace_fields",
-    "run",
-    "show",
-    "watching",
-]
+__all__ = ["Output", "SourceFlags", "Workers", "app", "main", "new_app", "run", "show", "watching"]
 
 _LONGEST = 2000  # characters of a message
 
@@ -249,7 +235,7 @@ def _toml_value(value: object) -> str:
 
 
 # Each adds its commands to ``app``.
-from graphquilt.cli import graphs, jobs, links, results  # noqa: E402, F401
+from graphquilt.cli import evaluation, graphs, jobs, links, results  # noqa: E402, F401
 
 # These commands are imported when they are called.
 app.command(

@@ -21,7 +21,7 @@ from graphquilt.cli.display import show, watching
 from graphquilt.cli.flags import Output
 from graphquilt.cli.workers import Workers
 from graphquilt.embedders import VGAE
-from graphquilt.errors import InputError, MissingExtraError
+from graphquilt.errors import needs_extra
 from graphquilt.evaluate import EvaluationOptions, procrustes_error, quality
 from graphquilt.graph import Graph
 from graphquilt.jobs import Cutting, DirectoryStore, Job, JobSettings, Recipe, embed_patches, record_evaluation
@@ -127,20 +127,14 @@ def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
         "in words": alignment.summary().splitlines(),
         "picture": "quilt.png",
     }
-    draw_stages(sheet.patches, alignment, folder / "quilt.png", colours=plane_colours(sheet.points))
+    _draw_stages(sheet.patches, alignment, folder / "quilt.png", _plane_colours(sheet.points))
     (folder / "quilt.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     return figures
 
 
-def draw_stages(
-    patches: Sequence[Patch], alignment: Alignment, path: str | Path, *, colours: AnyArray | None = None
-) -> None:
-    """Draw four panels of patches in the plane to ``path`` (PNG or SVG, by its ending)."""
-    dim = alignment.dim
-    if dim != 2:
-        raise InputError(f"only alignments in 2 dimensions can be drawn; this alignment has {dim} dimensions.")
-    X = centroid(patches, alignment, missing="nan")
-    shades = plane_colours(X) if colours is None else colours
+def _draw_stages(patches: Sequence[Patch], alignment: Alignment, path: Path, shades: Float64Array) -> None:
+    """Draw four panels of patches in the plane."""
+    X = centroid(patches, alignment)
     identity = Alignment.identity(alignment.n_patches, 2)
     rotated = replace(identity, scales=alignment.scales, rotations=alignment.rotations)
     panels = [
@@ -166,9 +160,9 @@ def draw_stages(
     figure.savefig(path, dpi=150)
 
 
-def plane_colours(X: AnyArray) -> Float64Array:
+def _plane_colours(X: AnyArray) -> Float64Array:
     """Return a colour ``(n, 3)`` for each point of the plane ``X (n, 2)`` that changes smoothly with its position."""
-    low, high = np.nanmin(X, axis=0), np.nanmax(X, axis=0)
+    low, high = X.min(axis=0), X.max(axis=0)
     u, v = ((X - low) / np.maximum(high - low, 1e-12)).T
     shades = np.stack([0.15 + 0.8 * u, 0.25 + 0.55 * v, 0.85 - 0.6 * u * (0.4 + 0.6 * v)], axis=1)
     return np.asarray(np.clip(shades, 0, 1), dtype=np.float64)
@@ -176,11 +170,9 @@ def plane_colours(X: AnyArray) -> Float64Array:
 
 def digits_graph() -> Graph:
     """Return scikit-learn's 1797 digits as a nearest-neighbour graph, with pixels as features and digits as labels."""
-    try:
+    with needs_extra("the digits demo", "eval"):
         from sklearn.datasets import load_digits
         from sklearn.neighbors import kneighbors_graph
-    except ImportError as error:
-        raise MissingExtraError("the digits demo", "eval") from error
 
     digits = load_digits()
     A = kneighbors_graph(digits.data, NEIGHBOURS)
@@ -236,24 +228,17 @@ def digits_demo(
     return figures
 
 
-def _plane(X: FloatArray) -> AnyArray:
-    """Return a picture of an embedding in the plane, (n, 2)."""
-    from sklearn.manifold import TSNE
-
-    points: AnyArray = TSNE(2, random_state=0, perplexity=30, max_iter=500).fit_transform(X)
-    return points
-
-
 def _draw(
     path: Path, embeddings: Mapping[str, FloatArray], measured: Mapping[str, Mapping[str, float]], labels: AnyArray
 ) -> None:
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
+    with needs_extra("the picture of the digits", "viz,eval"):
+        import matplotlib as mpl
+        from sklearn.manifold import TSNE
 
-    figure = Figure(figsize=(13, 4.9), layout="constrained")
+    figure = new_figure(13, 4.9, purpose="drawing the digits")
     colours = mpl.colormaps["tab10"]
     for axes, (route, X) in zip(figure.subplots(1, 3), embeddings.items(), strict=True):
-        points = _plane(X)
+        points = TSNE(2, random_state=0, perplexity=30, max_iter=500).fit_transform(X)
         for digit in range(10):
             chosen = labels == digit
             axes.scatter(*points[chosen].T, s=7, color=colours(digit), linewidths=0)

@@ -28,14 +28,7 @@ JobFolder = Annotated[Path, Parameter(help="The folder of the job.")]
 OutFolder = Annotated[Path, Parameter(name=["--out", "-o"], help="The folder of the job; an existing job is resumed.")]
 
 POSITIVE = Number(gte=1)
-PARTITIONERS = {
-    "metis": "Metis",
-    "multilevel": "Multilevel",
-    "fennel": "Fennel",
-    "kaminpar": "KaMinPar",
-    "louvain": "Louvain",
-    "leiden": "Leiden",
-}
+PARTITIONERS = {name.lower(): name for name in ("Metis", "Multilevel", "Fennel", "KaMinPar", "Louvain", "Leiden")}
 EDGE_WEIGHTS = {"resistance": "Resistance", "conductance": "Conductance"}
 _TUNED = ("negatives", "blend")  # by a recipe
 _READING = ("directed", "bad_rows", "duplicates", "largest_component", "half_life")
@@ -228,11 +221,13 @@ class StitchingFlags:
     branching: int | None = None
     """Align hierarchically, this many patches at a time. [default: all at once]"""
     precision: Literal["float64", "float32", "float16"] | None = None
-    """Number type of the embedding. [default: float64]"""
+    """Number type of the embedding; float16 also halves the patches. [default: float32]"""
+    keep_patches: bool | None = None
+    """Keep embedded patches. [default: yes, unless they lie in one frame and take more than a gigabyte]"""
 
     def apply_to(self, settings: JobSettings) -> JobSettings:
         """Return the settings with what the flags change."""
-        changes = _values(self, "robust", "coverage", "refine", "branching", "precision")
+        changes = _values(self, "robust", "coverage", "refine", "branching", "precision", "keep_patches")
         if motions := _values(self, "scale", "rotate", "translate"):
             changes["motions"] = replace_fields(settings.recipe.motions or settings.motions, motions)
         return replace_fields(settings, {"recipe": settings.recipe.replace(**changes)})

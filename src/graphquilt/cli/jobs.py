@@ -104,7 +104,6 @@ def embed(
     output: Output = Output(),
 ) -> None:
     """Embed a graph: cut, embed-patches and stitch in one command. Rerun it to resume."""
-    from graphquilt.evaluate.pairs import count_pairs
     from graphquilt.jobs import DirectoryStore
 
     store = DirectoryStore(out)
@@ -118,7 +117,7 @@ def embed(
             job.run(executor=pool, progress=progress)
     graph = job.graph
     assert graph is not None
-    facts: dict[str, object] = {"nodes": graph.n_nodes, "edges": count_pairs(graph, exact=False), "patches": n_patches}
+    facts: dict[str, object] = {"nodes": graph.n_nodes, "edges": graph.n_edges, "patches": n_patches}
     facts |= {"weighted": graph.weights is not None, "dim": job.settings.dim, "recipe": training.name}
     _show_fit({"job": str(out), **facts, "runs": training.runs}, job, strict=strict, output=output)
 
@@ -169,10 +168,10 @@ def embed_patches(
     only = shard_patches(shard, total)
     opened = opened.revise(settings, only=only)
     n_patches = total if only is None else len(only)
-    before = opened.embedded(only)
+    before = opened.count_embedded(only)
     with watching() as progress, workers.executor(n_patches, settings.embedders) as pool:
         opened.embed(executor=pool, progress=progress, retries=retries, only=only)
-    counts = {"embedded": opened.embedded(only) - before, "already": before, "patches": total}
+    counts = {"embedded": opened.count_embedded(only) - before, "already": before, "patches": total}
     show({"job": str(job), **counts}, as_json=output.json)
 
 

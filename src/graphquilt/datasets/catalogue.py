@@ -13,29 +13,16 @@ RECORDS = ("flows", "events", "flows and events")  # the forms of data sets that
 
 @dataclass(frozen=True)
 class Dataset:
-    """The description of a data set.
-
-    Attributes
-    ----------
-    forms : tuple of (form, tuple of paths)
-        The file formats that can be read; the first one whose files all exist is used. A path may contain ``*``.
-    folders : tuple of str
-        The folders below the data folder that may contain those files.
-    source : str
-        Where the files come from, for messages.
-    urls : tuple of str
-        The files that ``graphquilt datasets fetch`` downloads; empty where the publisher requires a form, or where
-        they have hundreds of GB.
-    counts : tuple of int or None
-        Nodes and edges of the largest component.
-    """
+    """The description of a data set."""
 
     name: str
+    # Formats with their files, of which the first whose files all exist is used; a file name may contain ``*``.
     forms: tuple[tuple[str, tuple[str, ...]], ...]
-    folders: tuple[str, ...]
-    source: str
+    folders: tuple[str, ...]  # the folders below the data folder that may contain those files
+    source: str  # where the files come from, for messages
+    # What ``graphquilt datasets fetch`` downloads; empty where the publisher requires a form, or for hundreds of GB.
     urls: tuple[str, ...] = ()
-    counts: tuple[int, int] | None = None
+    counts: tuple[int, int] | None = None  # nodes and edges of the largest component
 
 
 def _citations(name: str, counts: tuple[int, int]) -> Dataset:
@@ -110,13 +97,7 @@ CATALOGUE: dict[str, Dataset] = {
 
 
 def dataset_names() -> list[str]:
-    """Return the names of all data sets, first the one that needs no file.
-
-    Examples
-    --------
-    >>> dataset_names()[:3]
-    ['blocks', 'amazon-photo', 'beth']
-    """
+    """Return the names of all data sets, first the one that needs no file."""
     return ["blocks", *sorted(CATALOGUE)]
 
 

@@ -24,16 +24,8 @@ from graphquilt.progress import ProgressCallback, report
 def load_dataset(name: str, *, data: str | os.PathLike[str] | None = None, largest_component: bool = True) -> Graph:
     """Return a data set by name: undirected, without loops, with features and labels.
 
-    Nothing is downloaded. ``"blocks"`` is generated; the others are read from a folder.
-
-    Parameters
-    ----------
-    name : str
-        One of :func:`dataset_names`.
-    data : path, optional
-        The folder with data sets; None means that of the variable ``GRAPHQUILT_DATA``.
-    largest_component : bool
-        Return only the largest connected component with its features, labels and ids, as the paper does.
+    Nothing is downloaded. ``"blocks"`` is generated; the others are read from the folder ``data``, by default that of
+    the variable ``GRAPHQUILT_DATA``. By default only the largest connected component is returned, as in the paper.
 
     Examples
     --------
@@ -145,16 +137,8 @@ def fetch_dataset(
 ) -> list[Path]:
     """Download the files of a data set into ``DATA/NAME``, check them, and return where they are.
 
-    Files that are not those of the data set are removed, and raise a FormatError.
-
-    Parameters
-    ----------
-    name : str
-        One of :func:`dataset_names`.
-    data : path, optional
-        See :func:`load_dataset`.
-    urls : tuple of str, optional
-        Download the files from these addresses instead; the file names must be the same.
+    Files that are not those of the data set are removed, and raise a FormatError. With ``urls``, the same files are
+    downloaded from there.
     """
     entry = dataset(name)
     root = dataset_folder(data)

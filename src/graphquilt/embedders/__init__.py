@@ -14,7 +14,6 @@ from graphquilt.embedders.shared_start import (
     cut_patch,
     free_motions,
     shares_start,
-    with_start,
 )
 from graphquilt.embedders.signals import Signal
 from graphquilt.embedders.svd import SVD
@@ -44,5 +43,4 @@ __all__ = [
     "cut_patch",
     "free_motions",
     "shares_start",
-    "with_start",
 ]

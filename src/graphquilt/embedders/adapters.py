@@ -41,11 +41,6 @@ def as_embedder(value: object, dim: int | None = None) -> Embedder:
     """Return an embedder for an embedder, its class, a function, an object with ``fit_transform``, or a PyG module.
 
     ``dim`` is needed if the value does not state its dimension.
-
-    Examples
-    --------
-    >>> as_embedder(lambda graph: graph.degrees[:, None], 1).dim
-    1
     """
     if callable(value) and hasattr(value, "dim") and not isinstance(value, type):
         return cast("Embedder", value)
@@ -226,9 +221,8 @@ def _train_module(
     from torch import Tensor
     from torch.func import functional_call
 
-    from graphquilt.embedders.gcn import Weights, Workspace
-    from graphquilt.embedders.losses import NonEdges, reconstruction, undirected_edges
-    from graphquilt.embedders.training import Parameters, train
+    from graphquilt.embedders.gcn import Weights
+    from graphquilt.embedders.training import NonEdges, Parameters, reconstruction, train, undirected_edges
 
     for part in module.modules():
         getattr(part, "reset_parameters", lambda: None)()
@@ -238,7 +232,6 @@ def _train_module(
     edge_index = torch.as_tensor(np.stack([rows, np.asarray(graph.indices, dtype=np.int64)]))
     edges = undirected_edges(graph)
     non_edges, pairs = NonEdges(edges, graph.n_nodes), torch.as_tensor(edges)
-    space = Workspace(device="cpu", dtype=torch.float32)
 
     def outputs(weights: Weights) -> tuple[Tensor, ...]:
         out = functional_call(module, dict(weights), (x, edge_index))
@@ -247,7 +240,7 @@ def _train_module(
     def loss(weights: Weights) -> Tensor:
         parts = outputs(weights)
         out, dim = torch.cat(parts, dim=1), parts[0].shape[1]
-        return reconstruction(space, out, pairs, non_edges, torch.default_generator, dim=dim)
+        return reconstruction(out, pairs, non_edges, torch.default_generator, dim=dim)
 
     values = {name: value.detach().numpy() for name, value in module.named_parameters()}
     parameters = Parameters(values, device="cpu", dtype=torch.float32)

@@ -43,23 +43,12 @@ class Embedder(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """The result of a training.
+    """The result of a training."""
 
-    Attributes
-    ----------
-    embedding : (n, dim)
-    losses : (epochs,)
-        One entry per epoch; empty for methods that do not train.
-    encoder : optional
-        Embeds other graphs without training.
-    facts : mapping of str to float
-        A few numbers about the fit, which a job keeps beside the embedding.
-    """
-
-    embedding: FloatArray
-    losses: Float64Array
-    encoder: Encoder | BasisEncoder | None = None
-    facts: Mapping[str, float] = field(default_factory=dict)
+    embedding: FloatArray  # (n, dim)
+    losses: Float64Array  # (epochs,) one entry per epoch; empty for methods that do not train
+    encoder: Encoder | BasisEncoder | None = None  # embeds other graphs without training
+    facts: Mapping[str, float] = field(default_factory=dict)  # a few numbers, which a job keeps beside the embedding
 
 
 def checked_fit(
@@ -75,15 +64,6 @@ def checked_fit(
 
     Its ``fit`` is used if it has one, with the ``options`` ``far`` and ``kept`` for embedders with a shared start.
     Errors name ``where``, such as "patch 17".
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> from graphquilt.embedders import SVD
-    >>> from graphquilt.graph import Graph
-    >>> ring = Graph(sp.csr_array([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]]))
-    >>> checked_fit(SVD(1), ring, 0).embedding.shape
-    (4, 1)
     """
     fit, name = getattr(embedder, "fit", None), embedder_name(embedder)
     if callable(fit):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from graphquilt.embedders.gcn import Inputs, Weights
-    from graphquilt.embedders.losses import Background
+    from graphquilt.embedders.training import Background
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,6 @@ class DGI(Network):
         generator: torch.Generator,
         background: Background | None,  # noqa: ARG002
     ) -> Callable[[Weights], torch.Tensor]:
-        from graphquilt.embedders.losses import infomax
+        from graphquilt.embedders.training import infomax
 
         return infomax(inputs, generator)

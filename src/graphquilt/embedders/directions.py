@@ -34,7 +34,7 @@ MOST = 1 << 14  # rows that are multiplied at once
 NEGLIGIBLE = 1e-6  # a direction with less than this share of the largest eigenvalue is rounding error
 FORMAT = "graphquilt-basis"
 VERSION = 3
-SHARED = ("basis", "feature_share", "gain", "role")  # of a survey
+SHARED = {"basis": 2, "feature_share": 0, "gain": 1, "role": 2}  # what encoders keep of a survey, and its dimensions
 
 
 def moment(rows: AnyArray) -> Int64Array:
@@ -229,10 +229,14 @@ class BasisEncoder:
             embedder = Propagation(**description["settings"], signal=Signal(**description["signal"]), start=start)
             if not embedder.complete:
                 raise ValueError("it has no directions")
+            shared = {name: arrays[name] for name in SHARED if name in arrays}
+            for name, values in shared.items():
+                if values.ndim != SHARED[name] or values.dtype.kind not in "iuf":
+                    raise ValueError(f"its {name} is {values.dtype} of shape {values.shape}")
             known = {name.removeprefix("known_"): arrays[name] for name in arrays if name.startswith("known_")}
             if "gain" in arrays and (known["column"].dtype.kind != "i" or known["column"].shape != known["ids"].shape):
                 raise ValueError("the columns of its nodes are not one whole number for each id")
-            return cls(embedder, {name: arrays[name] for name in SHARED if name in arrays}, known)
+            return cls(embedder, shared, known)
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"{path} does not hold the settings of a basis: {error}.") from error
 

@@ -15,7 +15,6 @@ from graphquilt.kernels import kernel
 
 # Sums may be regrouped into vector registers; NaN and infinity keep their meaning.
 FAST = frozenset({"contract", "nsz", "reassoc"})
-_training = kernel("training", writes=None, fastmath=FAST)
 AHEAD = 16  # entries: the rows of neighbours are asked for so long before they are added
 LINE = 16  # float32 numbers of a cache line
 
@@ -100,52 +99,7 @@ def walk_step(  # noqa: PLR0912
                 row[column] += H.dtype.type(a)
 
 
-@_training
-def add_bias_relu(Y: AnyArray, bias: AnyArray) -> None:
-    """Y ← max(Y + bias, 0)."""
-    zero = Y.dtype.type(0)
-    for i in range(Y.shape[0]):
-        for j in range(Y.shape[1]):
-            Y[i, j] = max(Y[i, j] + bias[j], zero)
-
-
-@_training
-def relu_gradient(g: AnyArray, Y: AnyArray, out: AnyArray, bias: AnyArray) -> None:
-    """Out ← g where Y > 0, else 0; bias ← its column sums."""
-    zero = g.dtype.type(0)
-    bias[:] = zero
-    for i in range(g.shape[0]):
-        for j in range(g.shape[1]):
-            x = g[i, j] if Y[i, j] > 0 else zero
-            out[i, j] = x
-            bias[j] += x
-
-
-@_training
-def add_bias_prelu(Y: AnyArray, bias: AnyArray, slope: AnyArray, out: AnyArray) -> None:
-    """Y ← Y + bias; out ← Y where Y > 0, else slope Y."""
-    for i in range(Y.shape[0]):
-        for j in range(Y.shape[1]):
-            y = Y[i, j] + bias[j]
-            Y[i, j] = y
-            out[i, j] = y if y > 0 else slope[j] * y
-
-
-@_training
-def prelu_gradient(g: AnyArray, Y: AnyArray, slope: AnyArray, out: AnyArray, sums: AnyArray) -> None:
-    """Out ← g where Y > 0, else slope g; sums ← column sums of out, and of g min(Y, 0)."""
-    zero = g.dtype.type(0)
-    sums[:] = zero
-    for i in range(g.shape[0]):
-        for j in range(g.shape[1]):
-            y, x = Y[i, j], g[i, j]
-            sums[1, j] += x * min(y, zero)
-            x = x if y > 0 else slope[j] * x
-            out[i, j] = x
-            sums[0, j] += x
-
-
-@_training
+@kernel("training", writes=None, fastmath=FAST)
 def pair_gradient(Z: AnyArray, pairs: AnyArray, sign: float, G: AnyArray) -> float:
     """Return the mean of log(1 + exp(sign z_u·z_v)) over pairs, and add its gradient to G."""
     loss: float = 0.0

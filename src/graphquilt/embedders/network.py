@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from graphquilt.embedders.gcn import Inputs, Weights
-    from graphquilt.embedders.losses import Background
+    from graphquilt.embedders.training import Background
     from graphquilt.progress import ProgressCallback
 
 Features: TypeAlias = AnyArray | sp.csr_array
@@ -170,15 +170,12 @@ class Network:
             initial = self._initial(graph.n_nodes if features is None else int(features.shape[1]), rng)
         parameters = Parameters(initial, device=self.device, dtype=dtype)
         inputs = inputs_of(normalized_adjacency(graph), features, smooth=self._smooth, device=self.device, dtype=dtype)
-        try:
-            loss = self._loss(graph, inputs, torch.Generator().manual_seed(second), background)
-            schedule = Schedule(self.lr, max_epochs or self.max_epochs, self.patience, self.weight_decay)
-            losses = train(parameters, loss, schedule, progress=progress)
-            with torch.no_grad():
-                weights = parameters.views(parameters.flat.cpu().clone())
-                X = encode(inputs, parameters.named)[:, : self.dim].cpu().numpy().copy()
-        finally:
-            inputs.space.clear()
+        loss = self._loss(graph, inputs, torch.Generator().manual_seed(second), background)
+        schedule = Schedule(self.lr, max_epochs or self.max_epochs, self.patience, self.weight_decay)
+        losses = train(parameters, loss, schedule, progress=progress)
+        with torch.no_grad():
+            weights = parameters.views(parameters.flat.cpu().clone())
+            X = encode(inputs, parameters.named)[:, : self.dim].cpu().numpy().copy()
         return Fit(X, losses, self._encoder(graph, {name: value.numpy() for name, value in weights.items()}))
 
     def _encoder(self, graph: Graph, weights: Mapping[str, AnyArray]) -> Encoder:
@@ -188,25 +185,14 @@ class Network:
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """Trained GCN weights; calling it embeds a graph.
+    """Trained GCN weights; calling it embeds a graph."""
 
-    Attributes
-    ----------
-    kind : str
-        The class name of the embedder that trained it.
-    weights : mapping of str to float array
-        ``weight0`` (f, h), ``bias0`` (h,), …; the columns of the last layer beyond ``dim`` are not used here.
-    featureless : {"identity", "degree"} or None
-        The substitute for features that it was trained with.
-    normalize : bool
-        Whether every row of features is divided by its sum.
-    """
-
-    kind: str
+    kind: str  # the class name of the embedder that trained it
     dim: int
+    # ``weight0`` (f, h), ``bias0`` (h,), …; the columns of the last layer beyond ``dim`` are not used here
     weights: Mapping[str, AnyArray]
-    featureless: str | None = None
-    normalize: bool = False
+    featureless: str | None = None  # {"identity", "degree"}: the substitute for features that it was trained with
+    normalize: bool = False  # whether every row of features is divided by its sum
 
     def __post_init__(self) -> None:
         depth = sum(name.startswith("weight") for name in self.weights)

@@ -9,10 +9,11 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Float32Array
 from graphquilt.embedders.contract import Fit, check_dim
+from graphquilt.embedders.direction import cover_clusters, cover_of_patch, double_cover, folded, mean_coupling
 from graphquilt.embedders.directions import BasisEncoder, leading, moment
 from graphquilt.embedders.shared_start import Arrays, FarField, Survey, agree
 from graphquilt.embedders.signals import FEATURE_PARTS, Parts, Signal, feature_width, signal_parts, spread_signal, times
-from graphquilt.embedders.survey import after_round, follow_graph, round_product, survey_graph
+from graphquilt.embedders.survey import KEPT, after_round, follow_graph, round_product, survey_graph
 from graphquilt.embedders.walks import Block
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
@@ -23,7 +24,6 @@ from graphquilt.progress import ProgressCallback, report
 
 BASIS = 256  # directions that wide features are reduced to first, at least
 PRODUCT_ROWS = 1 << 14  # that are multiplied by the directions at once
-KEPT = 1 << 31  # bytes: rows of the whole graph up to this size are kept between their sum and the embedding
 UNIT = 2.0**36  # of sums
 ROWS_PER_DIRECTION = 10  # that a patch needs to tell what its own best directions would keep
 BEST_ROWS = 2048  # of a patch that are examined for that
@@ -50,6 +50,10 @@ class Propagation:
         Number of columns that are spread at once: fewer need less memory.
     far_field : bool
         Whether a patch knows on average what lies outside it; otherwise a walk ends where it would leave.
+    directed : bool
+        Keep the direction of edges: two rows per node side by side, ``dim / 2`` columns as a source and as many as a
+        target. A link u → v scores by the source row of u times the target row of v
+        (:func:`graphquilt.evaluate.source_target`).
     start : mapping of str to array, optional
         The shared start: the ``directions`` (w, dim). Embeddings with the same start lie in the same frame.
 
@@ -65,6 +69,10 @@ class Propagation:
     Inside a patch the walk is exact. An edge that leaves it leads to the average over a far cluster, which
     :meth:`survey` computes by walking between clusters. A directed graph is made undirected by the larger of both
     weights. A node with neither edges nor features lies at the origin. The seed does not matter.
+
+    With ``directed``, the walk is that on the bipartite graph of sources and targets, in which u → v joins u as a
+    source with v as a target, and a weak edge (a tenth of the mean weight) joins both rows of a node. Clusters are
+    those of the undirected graph. There is no encoder.
 
     Examples
     --------
@@ -83,6 +91,7 @@ class Propagation:
     sample: int = 16_384
     block: int = 64
     far_field: bool = True
+    directed: bool = False
     start: Arrays | None = field(default=None, compare=False, repr=False)
     deterministic: ClassVar[bool] = True
 
@@ -100,8 +109,15 @@ class Propagation:
             raise InputError(f"restart of Propagation is a probability from 0 to below 1, not {self.restart}.")
         if not isinstance(self.signal, Signal):
             raise InputError(f"signal of Propagation is a Signal, such as Signal.features(), not {self.signal!r:.60}.")
+        if self.directed and self.dim % 2:
+            raise InputError(f"Propagation(directed=True) needs an even dim, half of it for targets, not {self.dim}.")
         if self.start is not None:
-            _check_start(self.start, self.dim)
+            _check_start(self.start, self.n_directions)
+
+    @property
+    def n_directions(self) -> int:
+        """Columns of a row: all, or half of them where each node has two rows."""
+        return self.dim // 2 if self.directed else self.dim
 
     @property
     def motions(self) -> Motions:
@@ -130,8 +146,17 @@ class Propagation:
         clusters as tables, and the gain of each membership.
         """
         cut = cut and clusters is not None and self.far_field
+        members = graph.undirected()
         with one_blas_thread():  # products on several threads would have other bits, here and below
-            return survey_graph(self, graph.undirected(), clusters, cut=cut)
+            if not self.directed:
+                return survey_graph(self, members, clusters, cut=cut)
+            coupling = mean_coupling(graph)
+            cover = double_cover(graph, coupling)
+            far = None if clusters is None else cover_clusters(cover, clusters)
+            made = survey_graph(self, cover, far, cut=cut, members=(members, clusters))
+            column = made.nodes.get("column")
+            rest = {name: rows for name, rows in made.nodes.items() if name != "column"}
+            return folded(Survey(rest, made.shared), column, 0 if clusters is None else clusters.k, coupling)
 
     def follow(self, graph: Graph, before: Survey, clusters: CoarseGraph | None, *, renew: bool = True) -> Survey:
         """Return the survey of a graph that has changed, in the frame of the survey ``before``.
@@ -139,17 +164,19 @@ class Propagation:
         Columns, their gains and the reduction of the features stay; ``before`` has -1 as the ``column`` of new nodes,
         which join their neighbours. Degrees and roles follow the graph, and with ``renew`` the tables of the far field.
         """
+        if self.directed:
+            raise InputError("a job of Propagation(directed=True) cannot be updated. Embed the graph in a new folder.")
         with one_blas_thread():
             return follow_graph(self, graph.undirected(), before, clusters, renew=renew)
 
     @property
     def basis_width(self) -> int:
         """The number of columns that wide features are reduced to."""
-        return max(BASIS, self.dim)
+        return max(BASIS, self.n_directions)
 
     def prepare(self, graph: Graph, seed: int, *, far: FarField | None = None) -> dict[str, AnyArray]:  # noqa: ARG002
         """Return the rows of a patch in half precision, and the weight of each in the sum."""
-        graph = graph.undirected()
+        graph, far = self._view(graph, far)
         n, n_nodes = graph.n_nodes, graph.n_nodes if far is None else far.n_nodes
         weights = np.ones(n, dtype=np.float32)
         if far is not None:
@@ -205,7 +232,7 @@ class Propagation:
             return replace(self, start=after_round(self.start, np.asarray(total["product"]) / UNIT, self.basis_width))
         M = np.asarray(total["moment"], dtype=np.float64) / UNIT
         with one_blas_thread():
-            values, V = leading(M, self.dim)
+            values, V = leading(M, self.n_directions)
         start = {name: array for name, array in (self.start or {}).items() if name == "basis"}
         start |= {"directions": V.astype(np.float32), "scale": self.signal.scale(values).astype(np.float32)}
         return replace(self, start={**start, "share": np.array(values.sum() / max(np.trace(M), 1e-300))})
@@ -220,12 +247,12 @@ class Propagation:
         kept: Arrays | None = None,
     ) -> Fit:
         """Embed the graph; the result has an encoder. Without a shared start, the frame is that of this graph alone."""
-        graph = graph.undirected()
         if not self.complete:
             whole = FarField.whole(self.survey(graph, seed), graph.n_nodes)
             started = agree(self, [(graph, whole)], seed)
             return started.fit(graph, seed, progress, far=whole)
         assert self.start is not None
+        graph, far = self._view(graph, far)
         parts = signal_parts(self.signal, graph, far, self.basis(far))
         V = np.asarray(self.start["directions"], dtype=np.float32)
         width = sum(part.width for part in parts.values())
@@ -238,7 +265,11 @@ class Propagation:
         if finished is None:
             with one_blas_thread():
                 finished = self._scale(*self._project(graph, far, parts, V, progress))
-        return replace(finished, encoder=BasisEncoder.of(self, graph, far))
+        return finished if self.directed else replace(finished, encoder=BasisEncoder.of(self, graph, far))
+
+    def _view(self, graph: Graph, far: FarField | None) -> tuple[Graph, FarField | None]:
+        """Return the undirected graph that is walked: without directions, or with a row for each source and target."""
+        return cover_of_patch(graph, far) if self.directed else (graph.undirected(), far)
 
     def finish(self, kept: Arrays) -> Fit | None:
         """Return the rows that a patch has kept, times the directions; None if it has kept only some."""
@@ -246,7 +277,7 @@ class Propagation:
             return None
         assert self.start is not None
         V = np.asarray(self.start["directions"], dtype=np.float32)
-        Z = np.zeros((len(kept["rows"]), self.dim), dtype=np.float32)
+        Z = np.zeros((len(kept["rows"]), self.n_directions), dtype=np.float32)
         with one_blas_thread():
             for part, columns in enumerate(_parts_of(kept)):
                 product = times(kept["rows"][:, columns], V[columns])
@@ -257,9 +288,9 @@ class Propagation:
     def _best_share(self, kept: Arrays, V: Float32Array) -> float:
         """Estimate the share of the rows that ``dim`` directions of their own would keep; 0 if there are few rows."""
         n = len(kept["rows"])
-        if n < ROWS_PER_DIRECTION * self.dim:
+        if n < ROWS_PER_DIRECTION * self.n_directions:
             return 0.0
-        chosen = np.linspace(0, n - 1, min(n, max(BEST_ROWS, ROWS_PER_DIRECTION * self.dim))).astype(np.int64)
+        chosen = np.linspace(0, n - 1, min(n, max(BEST_ROWS, ROWS_PER_DIRECTION * self.n_directions))).astype(np.int64)
         rows = kept["rows"][chosen].astype(np.float32)
         for part, columns in enumerate(_parts_of(kept)):
             rows[:, columns] *= kept["lengths"][chosen, part, None]
@@ -272,6 +303,7 @@ class Propagation:
         assert self.start is not None
         share = float(np.einsum("ij,ij->", Z, Z) / max(len(Z), 1))
         Z *= np.asarray(self.start["scale"], dtype=np.float32)
+        Z = np.hstack(np.split(Z, 2)) if self.directed else Z
         leaving, unseen = (round(float(value), 4) for value in facts)
         figures = {"share": round(share, 4), "best": round(best, 4), "leaving": leaving, "unseen": unseen}
         return Fit(Z, np.empty(0), facts=figures)

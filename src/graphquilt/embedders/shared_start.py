@@ -33,7 +33,9 @@ class Survey:
     nodes : mapping of str to array
         One row per node; a patch gets the rows of its nodes. An entry ``cluster`` is the far cluster of each node.
     shared : mapping of str to array
-        The same for all patches, for example a table with one row per far cluster.
+        The same for all patches, for example a table with one row per far cluster. An entry ``targets`` asks for
+        edges with their direction, and is the number of the first far cluster of targets. An entry ``sample`` lists
+        nodes that decide the start, as one patch with a far field; the other patches are then walked only once.
     """
 
     nodes: Arrays = field(default_factory=dict)
@@ -52,7 +54,8 @@ class FarField:
         The rows of the survey for the nodes of the patch, and what it has for all patches.
     indptr, clusters, weights : arrays
         The edges that leave the patch in CSR form: the far clusters of each node's neighbours outside. Without weights
-        every edge counts 1.
+        every edge counts 1. Where direction is kept, k rows of edges out of the patch are followed by k rows of edges
+        into it.
     """
 
     n_nodes: int
@@ -68,24 +71,22 @@ class FarField:
         return cls(n_nodes, survey.nodes, survey.shared, np.zeros(n_nodes + 1, dtype=np.int64))
 
 
-def cut_patch(graph: Graph, nodes: IntArray, survey: Survey) -> tuple[Graph, FarField]:
-    """Return the subgraph of some nodes of an undirected graph, and what it knows of the rest.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> path = Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1)))
-    >>> _, far = cut_patch(path, np.array([1, 2]), Survey({"cluster": np.array([5, 0, 0, 7])}))
-    >>> far.indptr.tolist(), far.clusters.tolist(), far.nodes["cluster"].tolist()
-    ([0, 1, 2], [5, 7], [0, 0])
-    """
+def cut_patch(
+    graph: Graph, nodes: IntArray, survey: Survey, *, backwards: Graph | None = None
+) -> tuple[Graph, FarField]:
+    """Return the subgraph of some nodes, and what it knows of the rest; ``backwards`` has directed edges reversed."""
     cluster = np.asarray(survey.nodes.get("cluster", np.empty(0, dtype=np.int32)))
     if "cluster" in survey.nodes and (cluster.shape != (graph.n_nodes,) or cluster.dtype.kind not in "iu"):
         raise InputError(
             f"the survey has far clusters of shape {cluster.shape} and type {cluster.dtype}, not one whole number for "
             f"each of {graph.n_nodes} nodes. It belongs to another graph: make the survey again."
         )
-    part, (indptr, clusters, weights) = graph.split(nodes, cluster)
+    shift = 0 if backwards is None else int(survey.shared["targets"])
+    part, (indptr, clusters, weights) = graph.split(nodes, cluster + shift if shift else cluster)
+    if backwards is not None:
+        _, into = backwards.split(nodes, cluster)
+        indptr = np.concatenate([indptr, indptr[-1] + into[0][1:]])
+        clusters, weights = np.concatenate([clusters, into[1]]), np.concatenate([weights, into[2]])
     rows = {name: np.asarray(array[nodes]) for name, array in survey.nodes.items()}
     return part, FarField(
         graph.n_nodes, rows, survey.shared, indptr, clusters, None if graph.weights is None else weights
@@ -158,14 +159,7 @@ class SharedStart(Embedder, Protocol):
 
 
 def shares_start(embedder: Embedder, graph: Graph | None = None) -> TypeGuard[SharedStart]:
-    """Return whether an embedder has a shared start, and if a graph is given, whether it has one on that graph.
-
-    Examples
-    --------
-    >>> from graphquilt.embedders import SVD
-    >>> shares_start(SVD(8))
-    False
-    """
+    """Return whether an embedder has a shared start, and if a graph is given, whether it has one on that graph."""
     return isinstance(embedder, SharedStart) and (graph is None or embedder.starts_on(graph))
 
 
@@ -174,12 +168,6 @@ def free_motions(embedder: Embedder, *, start: bool = False) -> Motions:
 
     An embedder without ``motions`` is taken to be free in rotation and translation, as in the paper. With ``start``,
     patches get a shared start if the embedder has one.
-
-    Examples
-    --------
-    >>> from graphquilt.embedders import SVD
-    >>> free_motions(SVD(8))
-    Motions(scale=False, rotate=True, translate=True)
     """
     motions = getattr(embedder, "motions", Motions())
     if start and shares_start(embedder):

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray, Float32Array, Float64Array
 from graphquilt.embedders.shared_start import Arrays, FarField
 from graphquilt.embedders.walks import Block, FarRows, Walk, column_blocks, feature_blocks, run_in_order, walk_in
-from graphquilt.errors import InputError
+from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
 from graphquilt.graph.structure import Features
 from graphquilt.kernels import loop_threads
@@ -101,13 +101,7 @@ class Signal:
 
     @classmethod
     def named(cls, name: str) -> Signal:
-        """Return the signal of a name: default, features, edges, own_features, classes or links.
-
-        Examples
-        --------
-        >>> Signal.named("edges") == Signal.edges()
-        True
-        """
+        """Return the signal of a name: default, features, edges, own_features, classes or links."""
         known = {"default": cls, **{word: getattr(cls, word) for word in NAMED}}
         if name not in known:
             raise InputError(f"'{name}' is not a signal; choose one of {', '.join(known)}.")
@@ -351,6 +345,10 @@ def role_rows(graph: Graph) -> tuple[Float32Array, Float64Array]:
 
 def _standard_roles(role: Float32Array, moments: Float64Array) -> Float32Array:
     """Return roles in standard deviations from their mean, divided by √3, within bounds."""
+    if moments.shape != (2, ROLES):
+        raise FormatError(
+            f"the moments of roles have the shape {moments.shape}, not {(2, ROLES)}. Make the survey again."
+        )
     deviation = np.where(moments[1] > 0, moments[1], 1)
     standard = np.clip((role - moments[0]) / deviation, -MOST_SPREAD, MOST_SPREAD)
     scaled: Float32Array = (standard / math.sqrt(ROLES)).astype(np.float32)

@@ -47,11 +47,23 @@ DIRECTIONS = 128  # whose share of the features tells how much these say
 BASIS_ROWS = 8192  # nodes that decide the main directions of wide features in larger graphs
 PROBES = 64  # random directions that lengths of rows are estimated by
 RANDOM_SEED = 20_261_116  # of probes and first blocks, the same for all graphs
+KEPT = 1 << 31  # bytes: rows of the whole graph up to this size are kept between their sum and the embedding
 ROUNDS, GROWTH = 3, 0.01  # rounds that look for a basis, which end when one adds less than this share
 
 
-def survey_graph(embedder: Propagation, graph: Graph, clusters: CoarseGraph | None, *, cut: bool) -> Survey:
-    """Return what patches need to know of an undirected graph; see :meth:`Propagation.survey`."""
+def survey_graph(
+    embedder: Propagation,
+    graph: Graph,
+    clusters: CoarseGraph | None,
+    *,
+    cut: bool,
+    members: tuple[Graph, CoarseGraph | None] | None = None,
+) -> Survey:
+    """Return what patches need to know of an undirected graph; see :meth:`Propagation.survey`.
+
+    ``members`` is the graph of n nodes, with its far clusters, whose double cover this one is: memberships are in its
+    clusters.
+    """
     width = feature_width(graph)
     weights = embedder.signal.weights(features=width > 0, share=0.0)  # of all parts that may be needed
     has_features = any(part in weights for part in FEATURE_PARTS)
@@ -73,12 +85,17 @@ def survey_graph(embedder: Propagation, graph: Graph, clusters: CoarseGraph | No
     if "role" in weights and len(graph.indices):
         nodes["role"], shared["role"] = role_rows(graph)
     if "clusters" in weights:
-        column, share = _columns(embedder, graph, far)
+        column, share = _columns(embedder, *((graph, far) if members is None else members))
         nodes["column"], shared["gain"] = column, (1 / share).astype(np.float32)
         if cut and tables is not None:
-            shared["column_tables"] = tables.of_columns(column, len(share), embedder.block)
+            both = column if members is None else np.concatenate([column, column])
+            shared["column_tables"] = tables.of_columns(both, len(share), embedder.block)
     if has_features and tables is not None:
         shared |= _feature_arrays(embedder, graph, tables, cut=cut)
+    tabled = {"column_tables": 1, "feature_tables": len(FEATURE_PARTS)}  # and the parts that each is for
+    columns = sum(parts * shared[name].shape[-1] for name, parts in tabled.items() if name in shared)
+    if cut and 2 * graph.n_nodes * columns > KEPT:  # patches would be walked twice
+        shared["sample"] = np.flatnonzero(nodes["sampled"])
     return Survey(nodes, shared)
 
 
@@ -117,7 +134,7 @@ def _feature_arrays(embedder: Propagation, graph: Graph, far: FarTables, *, cut:
     if width > DIRECTIONS:
         rows = np.flatnonzero(in_sample(graph.n_nodes, BASIS_ROWS))
         signal = NearlySpread(graph, rows, scale, far, averages, restart=restart, steps=max(steps, 1))
-        V, share, growth = feature_basis(signal, embedder.basis_width, embedder.dim)
+        V, share, growth = feature_basis(signal, embedder.basis_width, embedder.n_directions)
         shared["feature_share"], shared["feature_growth"] = np.array(share), np.array(growth)
         if width > embedder.basis_width:
             shared["basis"] = V

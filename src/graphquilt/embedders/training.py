@@ -1,4 +1,4 @@
-"""Training with torch: Adam, early stopping, the choice of a device and of the number of threads."""
+"""Training with torch: the losses of VGAE, GAE and DGI, Adam, early stopping, the choice of a device and of threads."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from graphquilt.arrays import AnyArray, Float64Array
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array
+from graphquilt.embedders import kernels
+from graphquilt.embedders.gcn import Context, Inputs, Weights, finish, on_cpu
 from graphquilt.errors import ConvergenceError, InputError
+from graphquilt.graph import Graph
+from graphquilt.linalg import roc_auc
 from graphquilt.progress import ProgressCallback, report
 
 _lock = threading.Lock()
@@ -158,3 +164,188 @@ def train(
         adam.step(gradients)
     parameters.flat.copy_(best)
     return np.array(losses)
+
+
+MAX_LOG_STD = 10.0  # a standard deviation with a larger logarithm would overflow
+SPREAD = -7046029254386353131  # multiplying by this odd 64-bit number spreads the keys of pairs over a hash table
+
+
+def undirected_edges(graph: Graph) -> Int64Array:
+    """Return each edge once, (2, m) with first row < second row, without loops."""
+    rows = np.repeat(np.arange(graph.n_nodes), graph.degrees)
+    columns = np.asarray(graph.indices, dtype=np.int64)
+    if not graph.directed:
+        upper = rows < columns
+        return np.stack([rows[upper], columns[upper]])
+    other = rows != columns
+    low, high = np.minimum(rows, columns)[other], np.maximum(rows, columns)[other]
+    keys = np.unique(low * graph.n_nodes + high)
+    return np.stack(np.divmod(keys, max(graph.n_nodes, 1)))
+
+
+class NonEdges:
+    """Uniform samples of pairs that no edge joins.
+
+    Random pairs that turn out to be edges are replaced by new ones. A hash table with one byte per slot rules out
+    nearly every pair; only the others are searched for among the edges. In a dense graph all non-edges are listed.
+    """
+
+    def __init__(self, edges: Int64Array, n_nodes: int) -> None:
+        self.n_nodes = n_nodes
+        pairs = n_nodes * (n_nodes - 1) // 2
+        self.n_pairs = pairs - edges.shape[1]
+        keys = np.sort(edges[0] * n_nodes + edges[1])
+        self.keys = torch.as_tensor(keys)
+        self.listed: torch.Tensor | None = None
+        if pairs <= 4 * edges.shape[1]:
+            candidates = np.stack(np.triu_indices(n_nodes, 1)).astype(np.int64)
+            free = ~np.isin(candidates[0] * n_nodes + candidates[1], keys, assume_unique=True)
+            self.listed = torch.as_tensor(candidates[:, free])
+            return
+        bits = max(10, int(np.ceil(np.log2(max(edges.shape[1], 1)))) + 4)
+        self.shift, self.mask = 64 - bits, 2**bits - 1
+        self.table = torch.zeros(2**bits, dtype=torch.bool)
+        self.table[self._slots(self.keys)] = True
+
+    def _slots(self, keys: torch.Tensor) -> torch.Tensor:
+        slots: torch.Tensor = ((keys * SPREAD) >> self.shift) & self.mask
+        return slots
+
+    def sample(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        """Sample ``count`` pairs with replacement, (2, count); none if every pair is an edge."""
+        if self.n_pairs == 0 or count == 0:
+            return torch.zeros(2, 0, dtype=torch.int64)
+        if self.listed is not None:
+            return self.listed[:, torch.randint(self.listed.shape[1], (count,), generator=generator)]
+        pairs = torch.randint(self.n_nodes, (2, count), generator=generator)
+        again = self._find_edges(pairs)
+        while len(again):
+            fresh = torch.randint(self.n_nodes, (2, len(again)), generator=generator)
+            pairs[:, again] = fresh
+            again = again[self._find_edges(fresh)]
+        return pairs
+
+    def _find_edges(self, pairs: torch.Tensor) -> torch.Tensor:
+        """Return the positions of the pairs that are edges or loops."""
+        low, high = torch.minimum(pairs[0], pairs[1]), torch.maximum(pairs[0], pairs[1])
+        keys = low * self.n_nodes + high
+        doubtful = torch.nonzero(self.table[self._slots(keys)] | (low == high)).ravel()
+        unsure = keys[doubtful]
+        place = torch.searchsorted(self.keys, unsure).clamp_(max=max(len(self.keys) - 1, 0))
+        is_edge = self.keys[place] == unsure if len(self.keys) else torch.zeros_like(unsure, dtype=torch.bool)
+        return doubtful[is_edge | (low[doubtful] == high[doubtful])]
+
+
+def reconstruction_score(graph: Graph, X: FloatArray, seed: int) -> float:
+    """Return the AUC of inner products on the edges and equally many sampled non-edges; 0.5 without any."""
+    edges = undirected_edges(graph)
+    generator = torch.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
+    others = NonEdges(edges, graph.n_nodes).sample(edges.shape[1], generator).numpy()
+    if edges.shape[1] == 0 or others.shape[1] == 0:
+        return 0.5
+    return roc_auc(*(np.einsum("ij,ij->i", X[pairs[0]], X[pairs[1]]) for pairs in (edges, others)))
+
+
+def pair_gradient(Z: Tensor, pairs: Tensor, sign: float, G: Tensor) -> Tensor:
+    """Return the mean of log(1 + exp(sign z_u·z_v)) over pairs (2, k) and add its gradient to G (n, d)."""
+    if on_cpu(Z):
+        return torch.tensor(kernels.pair_gradient(Z.numpy(), pairs.numpy(), sign, G.numpy()), dtype=Z.dtype)
+    u, v = Z.index_select(0, pairs[0]), Z.index_select(0, pairs[1])
+    x = sign * (u * v).sum(dim=1)
+    g = (sign / pairs.shape[1]) * torch.sigmoid(x)[:, None]
+    G.index_add_(0, pairs[0], g * v).index_add_(0, pairs[1], g * u)
+    return torch.nn.functional.softplus(x).mean()
+
+
+class _Reconstruction(torch.autograd.Function):
+    """The mean of -log σ(z_u·z_v) over edges plus the mean of -log(1 - σ(z_u·z_v)) over other pairs, if any."""
+
+    @staticmethod
+    def forward(ctx: Context, Z: Tensor, edges: Tensor, others: Tensor) -> Tensor:
+        ctx.G, total = torch.zeros_like(Z), Z.new_zeros(())
+        for pairs, sign in ((edges, -1.0), (others, 1.0)):
+            if pairs.shape[1]:
+                total += pair_gradient(Z, pairs, sign, ctx.G)
+        return total
+
+    @staticmethod
+    def backward(ctx: Context, g: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.G * g, None, None
+
+
+reconstruction_loss: Callable[[Tensor, Tensor, Tensor], Tensor] = _Reconstruction.apply
+
+
+@dataclass(frozen=True, eq=False)
+class Background:
+    """Nodes outside a patch that stay where they are while it is trained."""
+
+    places: Tensor  # (k, dim): first the far ends of edges that leave the patch, then a sample of the whole graph
+    leaving: Tensor  # (2, m): the edges that leave the patch, each from a node of it to the number of a far end
+    n_far: int  # places that are far ends
+    share: float  # of the whole graph that the patch is: this share of the non-edges is sampled inside it
+
+    def edges(self, inside: Tensor, n_nodes: int) -> Tensor:
+        """Return the edges inside the patch and those that leave it; far ends are numbered from n_nodes."""
+        shift = torch.tensor([[0], [n_nodes]], device=inside.device)
+        return torch.cat([inside, self.leaving + shift], dim=1)
+
+    def others(self, count: int, non_edges: NonEdges, generator: torch.Generator) -> Tensor:
+        """Sample non-edges in the proportion of the whole graph; far pairs are not compared with its edges."""
+        sampled = len(self.places) - self.n_far
+        n_inside = round(count * self.share) if sampled else count
+        inside, n = non_edges.sample(n_inside, generator), non_edges.n_nodes
+        near = torch.randint(n, (count - n_inside,), generator=generator)
+        far = torch.randint(max(sampled, 1), (count - n_inside,), generator=generator) + n + self.n_far
+        return torch.cat([inside, torch.stack([near, far])], dim=1)
+
+
+def reconstruction(
+    out: Tensor,
+    edges: Tensor,
+    non_edges: NonEdges,
+    generator: torch.Generator,
+    *,
+    dim: int,
+    negatives: int = 1,
+    background: Background | None = None,
+) -> Tensor:
+    """Return the loss of a graph auto-encoder whose encoder returned ``out`` (Kipf and Welling 2016).
+
+    The decoder is the inner product. If ``out`` has 2 ``dim`` columns, the auto-encoder is variational: the first half
+    is a mean, the other the logarithm of a standard deviation, which is limited to ``MAX_LOG_STD``. It decodes a sample
+    of N(mean, std²), and adds the divergence from N(0, 1), KL = ½ Σ (mean² + std² - 1 - 2 log std), averaged over nodes
+    and divided by their number once more. With a ``background``, pairs that leave the patch count as well.
+    """
+    count, n = 2 * negatives * edges.shape[1], len(out)
+    sample = non_edges.sample if background is None else partial(background.others, non_edges=non_edges)
+    others = sample(count, generator=generator).to(edges.device)
+    Z, penalty = out, out.new_zeros(())
+    if out.shape[1] > dim:
+        noise = torch.randn(n, dim, generator=generator, dtype=out.dtype).to(out.device)
+        mean, log_std = out[:, :dim], out[:, dim:].clamp(max=MAX_LOG_STD)
+        std = log_std.exp()
+        Z = torch.addcmul(mean, noise, std)
+        penalty = 0.5 * (mean.square().sum() + std.square().sum() - n * dim - 2 * log_std.sum()) / n**2
+    if background is not None:
+        Z = torch.cat([Z, background.places])
+    return reconstruction_loss(Z.contiguous(), edges, others) + penalty
+
+
+def infomax(inputs: Inputs, generator: torch.Generator) -> Callable[[Weights], Tensor]:
+    """Return the loss of deep graph infomax (Veličković et al. 2019), which tells features from shuffled features.
+
+    A bilinear discriminator W tells true rows H from shuffled rows, given a summary s = σ(mean of H): the loss is the
+    mean of -log σ(H W s) plus the mean of -log(1 - σ(shuffled W s)).
+    """
+    softplus = torch.nn.functional.softplus
+
+    def loss(weights: Weights) -> Tensor:
+        order = torch.randperm(inputs.n_nodes, generator=generator).to(weights["weight0"].device)
+        # Shuffling rows commutes with multiplying by weights, so one product is enough for both.
+        product = inputs.project(weights["weight0"])
+        H, shuffled = (finish(inputs, weights, P) for P in (product, product.index_select(0, order)))
+        direction = weights["discriminator"] @ torch.sigmoid(H.mean(dim=0))
+        return softplus(-(H @ direction)).mean() + softplus(shuffled @ direction).mean()
+
+    return loss

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import torch
 
     from graphquilt.embedders.gcn import Inputs, Weights
-    from graphquilt.embedders.losses import Background
+    from graphquilt.embedders.training import Background
     from graphquilt.progress import ProgressCallback
 
 # Of the training that resumes from a shared start: encoders that are averaged must not move far apart, and classify
@@ -192,7 +192,7 @@ class GAE(Network):
 
     def _seed_encoder(self, sample: Graph, seed: int, decay: float) -> Fit:
         """Train several encoders on the sample for a while, and the best of them to the end, with more patience."""
-        from graphquilt.embedders.losses import reconstruction_score
+        from graphquilt.embedders.training import reconstruction_score
 
         own = replace(self, featureless=None, weight_decay=decay)
         features, epochs = own._features(sample), min(self.max_epochs, _TRIAL)
@@ -243,7 +243,7 @@ class GAE(Network):
         """Train on a patch from the seed encoder; return the weights and the losses."""
         import torch
 
-        from graphquilt.embedders.losses import Background
+        from graphquilt.embedders.training import Background
 
         assert self.start is not None
         n, device, features = graph.n_nodes, self.device, self._shared_features(graph)
@@ -276,7 +276,7 @@ class GAE(Network):
         import torch
 
         from graphquilt.embedders.gcn import encode
-        from graphquilt.embedders.losses import NonEdges, reconstruction, undirected_edges
+        from graphquilt.embedders.training import NonEdges, reconstruction, undirected_edges
 
         pairs = undirected_edges(graph)
         non_edges, edges = NonEdges(pairs, graph.n_nodes), torch.as_tensor(pairs).to(self.device)
@@ -284,16 +284,8 @@ class GAE(Network):
             edges = background.edges(edges, graph.n_nodes)
 
         def loss(weights: Weights) -> torch.Tensor:
-            return reconstruction(
-                inputs.space,
-                encode(inputs, weights),
-                edges,
-                non_edges,
-                generator,
-                dim=self.dim,
-                negatives=self.negatives,
-                background=background,
-            )
+            out, options = encode(inputs, weights), {"dim": self.dim, "negatives": self.negatives}
+            return reconstruction(out, edges, non_edges, generator, **options, background=background)
 
         return loss
 

@@ -49,6 +49,7 @@ class Walk:
     outside: tuple[AnyArray, AnyArray, AnyArray]
     scale: tuple[Float32Array, Float32Array]  # 1 / D, loops
     needed: AnyArray
+    to_columns: tuple[float, int] = (WALK_RESTART, WALK_STEPS)
 
     @property
     def leaving(self) -> Float32Array:
@@ -77,7 +78,7 @@ class Walk:
         H = np.zeros((len(self.scale[0]), end - begin), dtype=np.float32)
         inside = np.flatnonzero((columns >= begin) & (columns < end))
         H[inside, columns[inside] - begin] = 1
-        for H in self._steps(H, table, (WALK_RESTART, _NOTHING, columns, begin), WALK_STEPS):  # noqa: B007, B020
+        for H in self._steps(H, table, (self.to_columns[0], _NOTHING, columns, begin), self.to_columns[1]):  # noqa: B007, B020
             pass
         return H
 
@@ -86,8 +87,7 @@ class Walk:
     ) -> Iterator[Float32Array]:
         from graphquilt.embedders.kernels import walk_step
 
-        out = np.empty_like(H)
-        nothing = np.empty((0, H.shape[1]), dtype=np.float32)
+        out, nothing = np.empty_like(H), np.empty((0, H.shape[1]), dtype=np.float32)
         for i in range(steps):
             averages = nothing if table is None else table(i)
             walk_step(self.inside, self.outside, self.scale, restart, averages, H, out)
@@ -101,8 +101,7 @@ def walk_in(graph: Graph, far: FarField | None = None, *, tables: list[AnyArray]
         degree, loop = (np.asarray(far.nodes[name], dtype=np.float32) for name in ("degree", "loop"))
     else:
         degree, loop = degrees_with_loops(graph)
-    none = np.empty(0, np.float32)
-    needed: AnyArray = np.empty(0, dtype=np.int64)
+    none, needed = np.empty(0, np.float32), np.asarray(np.empty(0, dtype=np.int64))
     outside = (np.zeros(graph.n_nodes + 1, dtype=np.int64), _NO_COLUMNS, none)
     if far is not None and tables:
         check_far_clusters(far, min(table.shape[1] for table in tables))
@@ -111,7 +110,8 @@ def walk_in(graph: Graph, far: FarField | None = None, *, tables: list[AnyArray]
         outside = (np.asarray(far.indptr), places.astype(np.int32), strengths)
     weights = none if graph.weights is None else np.asarray(graph.weights, dtype=np.float32)
     csr = (np.asarray(graph.indptr), np.asarray(graph.indices), weights)
-    return Walk(csr, outside, ((1 / degree).astype(np.float32), loop), needed)
+    restart, steps = (WALK_RESTART, WALK_STEPS) if far is None else far.shared.get("walk", (WALK_RESTART, WALK_STEPS))
+    return Walk(csr, outside, ((1 / degree).astype(np.float32), loop), needed, (float(restart), int(steps)))
 
 
 def _present(numbers: AnyArray) -> tuple[AnyArray, AnyArray]:

@@ -18,6 +18,7 @@ from graphquilt.evaluate.links import (
     negative_distance,
     rank_links,
     reconstruction_auc,
+    source_target,
 )
 from graphquilt.evaluate.pairs import hold_out_edges, sample_non_edges
 from graphquilt.evaluate.positions import procrustes_error
@@ -51,4 +52,5 @@ __all__ = [
     "reconstruction_auc",
     "roc_auc",
     "sample_non_edges",
+    "source_target",
 ]

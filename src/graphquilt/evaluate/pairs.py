@@ -84,7 +84,7 @@ def negatives_of(graph: Graph, pairs: Int64Array, count: int, *, seed: int) -> t
     """Sample for each pair ``count`` other partners of its first node, (k · count, 2), and which are no edges."""
     rng = np.random.default_rng(seed)
     others = np.column_stack([np.repeat(pairs[:, 0], count), rng.integers(0, graph.n_nodes, size=len(pairs) * count)])
-    return others, ~_are_joined(graph, others) & (others[:, 0] != others[:, 1])
+    return others, ~are_joined(graph, others) & (others[:, 0] != others[:, 1])
 
 
 def _spanning_forest(edges: Int64Array, n_nodes: int, rng: np.random.Generator) -> Int64Array:
@@ -154,7 +154,7 @@ def _sample_with_replacement(graph: Graph, count: int, rng: np.random.Generator)
         i, j = np.minimum(i, j), np.maximum(i, j)
     keys = np.sort((i * graph.n_nodes + j)[i != j])  # in order: memory is then read in order
     pairs = np.column_stack(np.divmod(keys, graph.n_nodes))
-    return np.asarray(pairs[~_are_joined(graph, pairs)])
+    return np.asarray(pairs[~are_joined(graph, pairs)])
 
 
 def non_edge_blocks(graph: Graph, count: int, rng: np.random.Generator) -> Iterator[Int64Array]:
@@ -167,7 +167,7 @@ def non_edge_blocks(graph: Graph, count: int, rng: np.random.Generator) -> Itera
         yield block
 
 
-def _are_joined(graph: Graph, pairs: Int64Array) -> BoolArray:
+def are_joined(graph: Graph, pairs: Int64Array) -> BoolArray:
     """Return which pairs are edges, (k,), by one binary search in all rows at once."""
     if graph.n_entries == 0:
         return np.zeros(len(pairs), dtype=np.bool_)

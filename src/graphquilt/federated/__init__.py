@@ -13,7 +13,7 @@ from graphquilt.federated import align
 from graphquilt.federated.home import Home
 from graphquilt.federated.keys import Card, Member
 from graphquilt.federated.messages import Message
-from graphquilt.federated.nodes import boundary, canonical_ids, rows_of
+from graphquilt.federated.nodes import canonical_ids
 from graphquilt.federated.round import Invitation, Round, invite, join
 from graphquilt.federated.signal import CommonSignal, Network
 from graphquilt.federated.sum_messages import Contribution, Directions
@@ -32,7 +32,6 @@ __all__ = [
     "Network",
     "Round",
     "align",
-    "boundary",
     "canonical_ids",
     "combine",
     "contribute",
@@ -40,5 +39,4 @@ __all__ = [
     "invite",
     "join",
     "plain_sum",
-    "rows_of",
 ]

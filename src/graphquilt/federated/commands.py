@@ -1,10 +1,20 @@
-"""The commands of networks that are not all yours; they only move files."""
+"""The commands of networks that are not all yours: each reads files, calls one function, and says who may get what."""
 
 from __future__ import annotations
 
-from cyclopts import App
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
-from graphquilt.federated.sum_commands import add_to
+from cyclopts import App, Parameter
+
+from graphquilt.cli import Output, SourceFlags, show
+from graphquilt.errors import InputError
+
+if TYPE_CHECKING:
+    from graphquilt.federated import Network, Round
 
 federate_app = App(
     name="federate", help="Embed networks of parties that do not show them to each other; see docs/federated.md."
@@ -14,4 +24,342 @@ federate_app.command(
     name="align",
     help="Align embeddings that parties made with a method of their own.",
 )
-add_to(federate_app)
+OutFile = Annotated[Path, Parameter(name=["--out", "-o"], help="The file to write.")]
+HomeFolder = Annotated[Path, Parameter(help="The private folder of this party, for all its rounds; nobody gets it.")]
+InvitationFile = Annotated[Path, Parameter(help="The invitation.")]
+Cards = Annotated[Path, Parameter(help="A folder with the cards of all parties.")]
+Edges = Annotated[Path, Parameter(help="The party's own edges, or a graph folder.")]
+MOST_LINES = 1 << 26  # bytes of a file with one word per line
+MOST_FILES = 10_000  # that status and combine look at
+BUCKETS = 2048
+PASSED = ("edges", "per_bucket", "least", "two_parties", "epsilon", "delta")  # from the flags to invite
+Value = TypeVar("Value")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SignalFlags:
+    """What all parties spread, and the guards."""
+
+    feature_names: Path | None = None
+    """The names of the features, one per line in the order of the columns: all parties must have the same."""
+    width: int = 0
+    """Number of features, if they have no names: nobody can check their order."""
+    buckets: int | None = None
+    """The most columns for nodes at borders. [default: 2048 without features, else 0]"""
+    edges: float = 1.0
+    """The weight of these columns beside features, which weigh 1."""
+    per_bucket: int = 0
+    """Guard: at least so many border nodes per column on average, which lowers the number of columns."""
+    least: int = 1
+    """Guard: a party sets columns to zero that fewer of its nodes fill."""
+    two_parties: Annotated[bool, Parameter(negative="")] = False
+    """Accept a round of two parties: each then learns the other's total."""
+    epsilon: float = 0.0
+    """Differential privacy: every party adds noise that hides any one of its nodes; features only, 0 for none."""
+    delta: float = 1e-6
+    """The probability with which differential privacy may fail."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class NetworkFlags:
+    """The network of a party."""
+
+    own: Path | None = None
+    """The ids of the party's own nodes, one per line; all other nodes of its edges belong to others."""
+    feature_names: Path | None = None
+    """The names of the features, one per line in the order of the columns."""
+
+    def read(self, edges: Path, source: SourceFlags) -> Network:
+        """Return the network that the flags describe."""
+        from graphquilt.federated import Network
+        from graphquilt.federated.nodes import rows_of
+        from graphquilt.jobs import Source
+
+        graph = source.apply_to(Source(), edges).read()
+        whole, own = Network.of(graph), read_lines(self.own)
+        return whole if own is None else Network.of(graph, rows_of(whole.ids, own, str(self.own)))
+
+    def names(self) -> list[str] | None:
+        """Return the names of the features; None if nobody gave them."""
+        return read_lines(self.feature_names)
+
+
+def invite(
+    *,
+    name: Annotated[str, Parameter(help="The name of the round.")],
+    parties: Annotated[str, Parameter(help="Comma-separated names of all parties, at least three.")],
+    out: Annotated[Path, Parameter(name=["--out", "-o"], help="The invitation: for everyone.")],
+    key: Annotated[Path, Parameter(help="The parties' key: for the parties, not for the coordinator.")],
+    dim: Annotated[int, Parameter(help="Number of dimensions of the embedding.")] = 64,
+    signal: SignalFlags = SignalFlags(),
+    output: Output = Output(),
+) -> None:
+    """Begin a round: say what is spread and who takes part, and make the parties' key."""
+    from graphquilt import federated
+    from graphquilt.federated.agreement import save_key
+
+    refuse_existing(out, key)
+    features = read_lines(signal.feature_names) or signal.width
+    made, secret = federated.invite(
+        name,
+        dim,
+        [word.strip() for word in parties.split(",") if word.strip()],
+        features=features,
+        buckets=(0 if features else BUCKETS) if signal.buckets is None else signal.buckets,
+        **{name: getattr(signal, name) for name in PASSED},
+    )
+    file_to_write(out)  # before the key is written
+    save_key(secret, file_to_write(key))
+    made.save(out)
+    warnings = {
+        "No guard: a column may stand for one node. --per-bucket 4 makes columns of four on average.": (
+            made.buckets and not made.per_bucket
+        ),
+        "Nobody can check the order of the features: name them with --feature-names.": made.features and not made.names,
+        "Differential privacy holds for one round: each further round with the same data costs epsilon again.": (
+            made.epsilon
+        ),
+        "Two parties: each learns the total of the other, if one of them coordinates.": len(made.parties) == 2,
+    }
+    notes = [text for text, applies in warnings.items() if applies]
+    facts = {"invitation": str(out), "id": made.id[:8], "dim": made.dim, "parties": list(made.parties)}
+    columns = {"features": made.features, "most_buckets": made.buckets, "notes": notes}
+    advice = [
+        f"Send {out} to all parties and to the coordinator.",
+        f"Send {key} to the parties only, over a channel that nobody else can read; the coordinator must not have it.",
+    ]
+    show({**facts, **columns, "next": advice}, as_json=output.json)
+
+
+def join(
+    edges: Edges,
+    *,
+    invitation: InvitationFile,
+    key: Annotated[Path, Parameter(help="The parties' key.")],
+    party: Annotated[str, Parameter(help="The name of this party.")],
+    home: HomeFolder,
+    out: OutFile,
+    cards: Annotated[Path | None, Parameter(help="A folder with cards: lists their fingerprints.")] = None,
+    source: SourceFlags = SourceFlags(),
+    network: NetworkFlags = NetworkFlags(),
+    output: Output = Output(),
+) -> None:
+    """Accept an invitation: make the keys of this party, and its signed card."""
+    from graphquilt.federated import Card, Home, Invitation
+    from graphquilt.federated.agreement import load_key
+
+    asked = Invitation.load(invitation)
+    secret = load_key(key, asked)
+    read = network.read(edges, source)
+    asked.check_names(read_lines(network.feature_names), secret)
+    member, notes = Home(home).join(read, asked, secret, party=party)
+    member.card.save(file_to_write(out))
+    facts = {"party": party, "nodes": read.n_own, "at_border": read.n_border, "fingerprint": member.card.fingerprint}
+    width = asked.features + asked.buckets
+    advice = [
+        f"Send {out} to all parties and to the coordinator: it tells your name and these two numbers.",
+        "Tell the other parties your fingerprint by telephone: it stays the same in later rounds.",
+        f"Keep {home}: nobody gets it.",
+    ]
+    cost = {"columns_at_most": width, "cpu_seconds_about": round(read.cost(width), 1)}
+    others = {} if cards is None else {card.party: card.fingerprint for card in load_all(cards, Card.load)}
+    show({**facts, **cost, "fingerprints": others, "notes": notes, "next": advice}, as_json=output.json)
+
+
+def contribute(
+    edges: Edges,
+    *,
+    invitation: InvitationFile,
+    home: HomeFolder,
+    cards: Cards,
+    out: OutFile,
+    directions: Annotated[Path | None, Parameter(help="What the coordinator sent after the step before.")] = None,
+    confirm: Annotated[str | None, Parameter(help="The code that all parties read to each other.")] = None,
+    again: Annotated[
+        bool, Parameter(negative="", help="Contribute the same data to a round that differs by one party or none.")
+    ] = False,
+    source: SourceFlags = SourceFlags(),
+    network: NetworkFlags = NetworkFlags(),
+    output: Output = Output(),
+) -> None:
+    """Spread the signal in the party's own network, add it up over its own nodes, and mask the sum."""
+    from graphquilt.federated import Directions, Home
+
+    agreed, private = _round(invitation, cards), Home(home)
+    received = None if directions is None else Directions.load(directions)
+    target = file_to_write(out)
+    if received is None:
+        private.check_cards(agreed, confirmed=confirm)  # before the work
+    made = private.contribute(
+        network.read(edges, source),
+        agreed,
+        received=received,
+        names=read_lines(network.feature_names),
+        confirmed=confirm,
+        again=again,
+    )
+    made.save(target)
+    facts = {"party": made.party, "step": made.step, "numbers": len(made.values), "bytes": out.stat().st_size}
+    advice = [f"Send {out} to the coordinator. Alone it is noise; with those of all parties it adds up to the total."]
+    show({**facts, "code": agreed.code, "next": advice}, as_json=output.json)
+
+
+def combine(
+    contributions: Annotated[Path, Parameter(help="A folder with the contributions of all parties.")],
+    *,
+    invitation: InvitationFile,
+    cards: Cards,
+    out: OutFile,
+    before: Annotated[Path | None, Parameter(help="What combine wrote in the step before, with its .state.")] = None,
+    output: Output = Output(),
+) -> None:
+    """Add up the contributions of all parties, check the total, and find its directions."""
+    from graphquilt import federated
+
+    refuse_keys({Path.cwd(), contributions, cards, invitation.parent, out.parent})
+    agreed = _round(invitation, cards)
+    refuse_existing(out)
+    earlier = None if before is None else federated.Directions.load(_state(before), state=True)
+    if earlier is not None and earlier.round != agreed.id:
+        raise InputError(f"{before} is of another round than '{agreed.invitation.name}' ({agreed.code}).")
+    made = federated.combine(agreed, load_all(contributions, federated.Contribution.load), before=earlier)
+    if not made.complete:
+        made.save(_state(file_to_write(out)), state=True)
+    made.save(file_to_write(out))
+    facts = {"round": agreed.invitation.name, "nodes": agreed.n_nodes, "steps": made.step, "complete": made.complete}
+    advice = [f"Send {out} to all parties: every party gets the same file."]
+    if made.complete:
+        advice.append("Delete the contributions: they are not needed any more.")
+        facts |= {"share": made.share}
+    else:
+        advice.append(f"Every party contributes again, with --directions; then combine with --before {out}.")
+        advice.append(f"Keep {_state(out)}: nobody gets it.")
+    show({**facts, "code": made.code, "next": advice}, as_json=output.json)
+
+
+def embed(
+    edges: Edges,
+    *,
+    invitation: InvitationFile,
+    home: HomeFolder,
+    cards: Cards,
+    directions: Annotated[Path, Parameter(help="The directions, made by combine.")],
+    out: Annotated[Path, Parameter(name=["--out", "-o"], help="The embedding: .parquet, .csv, .tsv or .vec.")],
+    source: SourceFlags = SourceFlags(),
+    network: NetworkFlags = NetworkFlags(),
+    output: Output = Output(),
+) -> None:
+    """Embed the party's own nodes by the directions of all, and end the round: its keys are deleted."""
+    from graphquilt.federated import Directions, Home
+    from graphquilt.jobs import format_of, write_embedding
+
+    kind, received, private = format_of(out), Directions.load(directions), Home(home)
+    read = network.read(edges, source)
+    made = private.embed(read, _round(invitation, cards), received, names=read_lines(network.feature_names))
+    write_embedding(file_to_write(out), read.ids[made.rows], made.embedding, format=kind, dtype="float32")
+    private.end()
+    facts = {"nodes": len(made.rows), "dim": made.embedding.shape[1], "embedding": str(out), "code": received.code}
+    shares = {"share_of_own": made.share, "share_of_total": made.total, "best_of_own": made.best}
+    advice = [
+        f"{out} has your ids and coordinates: it is yours. Those of all parties lie in one frame.",
+        "If the other parties see another code, the coordinator sent different directions: do not compare embeddings.",
+    ]
+    show({**facts, **shares, "verdict": made.verdict, "next": advice}, as_json=output.json)
+
+
+def status(
+    folder: Annotated[Path, Parameter(help="A folder with files of rounds, in subfolders too.")] = Path("."),
+    *,
+    output: Output = Output(),
+) -> None:
+    """Say what is there of each round, what is missing, and who does what next."""
+    from graphquilt.federated.progress import rounds_in
+
+    show(rounds_in(_files(folder)), as_json=output.json)
+
+
+EXAMPLES: Mapping[Callable[..., None], str] = {
+    invite: "--name night-1 --parties a,b,c --out invitation --key parties.key",
+    join: "edges.csv --invitation invitation --key parties.key --party a --home home --own own.txt --out a.card",
+    contribute: "edges.csv --invitation invitation --home home --cards cards --own own.txt --out a.sum",
+    combine: "sums --invitation invitation --cards cards --out directions",
+    embed: "edges.csv --invitation invitation --home home --cards cards --directions directions --out a.parquet",
+    status: "shared-drive",
+}
+for _command, _example in EXAMPLES.items():
+    federate_app.command(_command, help_epilogue=f"Example: graphquilt federate {_command.__name__} {_example}")
+
+
+def _round(invitation: Path, cards: Path) -> Round:
+    from graphquilt.federated import Card, Invitation, Round
+
+    return Round.of(Invitation.load(invitation), load_all(cards, Card.load))
+
+
+def load_all(folder: Path, load: Callable[[Path], Value]) -> Iterator[Value]:
+    """Read every file of a folder."""
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder.")
+    yield from (load(path) for path in sorted(folder.iterdir()) if path.is_file() and path.suffix != ".part")
+
+
+def _files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder.")
+    paths = list(islice((path for path in folder.rglob("*") if path.is_file()), MOST_FILES + 1))
+    if len(paths) > MOST_FILES:
+        raise InputError(f"{folder} has more than {MOST_FILES} files; name the folder that has those of the round.")
+    return sorted(paths)
+
+
+def read_lines(path: Path | None) -> list[str] | None:
+    """Read a file with one word per line; None if there is none."""
+    if path is None:
+        return None
+    try:
+        if path.stat().st_size > MOST_LINES:
+            raise InputError(f"{path} is too large: it has more than {MOST_LINES} bytes.")
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not text in UTF-8.") from error
+    return [line.strip() for line in lines if line.strip()]
+
+
+def refuse_keys(folders: set[Path]) -> None:
+    """Refuse to combine beside the parties' key or the home of a party."""
+    from graphquilt.federated.messages import kind_of
+
+    for folder in folders:
+        near = [*folder.glob("*"), *folder.glob("*/*")] if folder.is_dir() else []
+        for path in near[:MOST_FILES]:
+            if path.is_file() and kind_of(path) in ("key", "identity", "secret of a round"):
+                raise InputError(
+                    f"{path} is a key of the parties. Who combines must not have one: with it, columns of the total "
+                    "get names. Combine on another machine or in another account, or delete the key."
+                )
+
+
+def refuse_existing(*paths: Path) -> None:
+    """Refuse to write over files."""
+    there = [str(path) for path in paths if path.exists()]
+    if there:
+        raise InputError(f"{' and '.join(there)} exist already: name new files, what was sent must stay valid.")
+
+
+def file_to_write(path: Path) -> Path:
+    """Return a path to write to, and make its folder."""
+    from graphquilt.files import translate_disk_errors
+
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file.")
+    with translate_disk_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _state(path: Path) -> Path:
+    return path.with_name(f"{path.name}.state")

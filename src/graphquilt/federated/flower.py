@@ -7,33 +7,34 @@ party refuses, and why, stays in its own log. ``docs/how-to/federated-network.md
 from __future__ import annotations
 
 import io
-import json
 import sys
 import tempfile
 import time
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
 from logging import ERROR, INFO
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.common.logger import log
-from flwr.serverapp import Grid, ServerApp
 
 from graphquilt.cli import SourceFlags
-from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.errors import FormatError, InputError, JobError, needs_extra
+from graphquilt.federated.commands import NetworkFlags, refuse_keys
 from graphquilt.federated.home import Home
-from graphquilt.federated.keys import CARD_FIELDS, Card
+from graphquilt.federated.keys import Card
 from graphquilt.federated.round import Invitation, Round
-from graphquilt.federated.sum_commands import NetworkFlags, refuse_keys
+from graphquilt.federated.signal import Network
 from graphquilt.federated.sum_messages import Contribution, Directions
 from graphquilt.federated.sums import combine
 from graphquilt.jobs import format_of, write_embedding
+
+with needs_extra("a round over a network", "flower"):
+    from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.common.logger import log
+    from flwr.serverapp import Grid, ServerApp
 
 COMPONENTS = {"serverapp": "graphquilt.federated.flower:server", "clientapp": "graphquilt.federated.flower:client"}
 FILES = {"pyproject.toml", ".info/CONTENT", ".info/METADATA"}  # of the bundle: everything else could be code
@@ -44,69 +45,60 @@ ENDED = (
 )
 
 
-class Saved(Protocol):
-    """A value with a file format."""
-
-    def save(self, path: Path) -> None:
-        """Write the value."""
-
-
 Value = TypeVar("Value")
 
 
-def pack(value: Saved) -> RecordDict:
-    """Return a record with the file of a value."""
+def to_bytes(value: Card | Contribution | Directions) -> bytes:
+    """Return the file of a value."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "file")
-        value.save(path)
-        content = np.frombuffer(path.read_bytes(), dtype=np.uint8)
-    return RecordDict({"file": ArrayRecord({"file": Array(content)})})
+        value.save(Path(folder, "file"))
+        return Path(folder, "file").read_bytes()
+
+
+def from_bytes(content: object, load: Callable[[Path], Value]) -> Value:
+    """Read the file of a value; who wrote it is checked where it is used."""
+    if not isinstance(content, bytes):
+        raise FormatError("a message of the network has no file in it.")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "message").write_bytes(content)
+        return load(Path(folder, "message"))
+
+
+def pack(value: Contribution | Directions) -> RecordDict:
+    """Return a record with the file of a value."""
+    return RecordDict({"file": ArrayRecord({"file": Array(np.frombuffer(to_bytes(value), dtype=np.uint8))})})
 
 
 def unpack(content: RecordDict, load: Callable[[Path], Value]) -> Value:
-    """Read the value that :func:`pack` put into a record; who wrote it is checked where it is used."""
+    """Read the value that :func:`pack` put into a record."""
     try:
         array = content["file"]["file"].numpy()
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError("a message of the network has no file in it.") from error
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "message")
-        path.write_bytes(np.asarray(array, dtype=np.uint8).tobytes())
-        return load(path)
+    return from_bytes(np.asarray(array, dtype=np.uint8).tobytes(), load)
 
 
 # The party, on its SuperNode.
 
 
-def _config(context: Context, name: str, *, optional: bool = False) -> Path | None:
+def _path(context: Context, name: str) -> Path:
     """Return a path that the party itself set in the configuration of its SuperNode."""
     value = context.node_config.get(name)
-    if value is None and not optional:
+    if value is None:
         raise InputError(f"the SuperNode has no {name}: start it with --node-config '… {name}=\"PATH\"'.")
-    return None if value is None else Path(str(value))
+    return Path(str(value))
 
 
-def _path(context: Context, name: str) -> Path:
-    path = _config(context, name)
-    assert path is not None
-    return path
-
-
-def _flags(context: Context) -> NetworkFlags:
-    names = _config(context, "feature-names", optional=True)
-    return NetworkFlags(own=_config(context, "own", optional=True), feature_names=names)
-
-
-def _card(text: object) -> Card:
-    value = json.loads(str(text))
-    if set(value) != set(CARD_FIELDS) or not all(check(value[name]) for name, check in CARD_FIELDS.items()):
-        raise FormatError("what the network brought is not a card.")
-    return Card(**value)
+def _network(context: Context) -> tuple[Network, list[str] | None]:
+    """Return the party's network, and the names of its features."""
+    given = {name: _path(context, name) if name in context.node_config else None for name in ("own", "feature-names")}
+    flags = NetworkFlags(own=given["own"], feature_names=given["feature-names"])
+    return flags.read(_path(context, "edges"), SourceFlags()), flags.names()
 
 
 def _agreed(message: Message, context: Context) -> Round:
     """Return the round of the party's own invitation, with the cards that the network brought."""
-    cards = [_card(text) for text in message.content["cards"]["cards"]]
+    cards = [from_bytes(content, Card.load) for content in message.content["cards"]["cards"]]
     return Round.of(Invitation.load(_path(context, "invitation")), cards)
 
 
@@ -115,7 +107,7 @@ def show_card(message: Message, context: Context) -> RecordDict:  # noqa: ARG001
     member, invitation = Home(_path(context, "home")).member(), Invitation.load(_path(context, "invitation"))
     if member is None or member.card.invitation != invitation.id:
         raise InputError(f"this party has not joined '{invitation.name}' yet: graphquilt federate join.")
-    return RecordDict({"card": ConfigRecord({"card": json.dumps(asdict(member.card))})})
+    return RecordDict({"card": ConfigRecord({"card": to_bytes(member.card)})})
 
 
 def add(message: Message, context: Context) -> RecordDict:
@@ -123,12 +115,11 @@ def add(message: Message, context: Context) -> RecordDict:
     agreed, received = _agreed(message, context), None
     if "file" in message.content:
         received = unpack(message.content, Directions.load)
-    code = _config(context, "confirm", optional=True)
-    confirmed = code.read_text(encoding="utf-8").strip() if code is not None and code.is_file() else None
+    code = Path(str(context.node_config.get("confirm", "")))
+    confirmed = code.read_text(encoding="utf-8").strip() if code.is_file() else None
     home = Home(_path(context, "home"))
     home.check_cards(agreed, confirmed=confirmed)  # before the work
-    network = _flags(context).read(_path(context, "edges"), SourceFlags())
-    names = _flags(context).names()
+    network, names = _network(context)
     return pack(home.contribute(network, agreed, received=received, names=names, confirmed=confirmed))
 
 
@@ -136,10 +127,9 @@ def finish(message: Message, context: Context) -> RecordDict:
     """Embed the party's own nodes, write them where only the party looks, and end the round."""
     agreed, received = _agreed(message, context), unpack(message.content, Directions.load)
     home, out = Home(_path(context, "home")), _path(context, "out")
-    network = _flags(context).read(_path(context, "edges"), SourceFlags())
-    made = home.embed(network, agreed, received, names=_flags(context).names())
-    ids = np.arange(network.graph.n_nodes) if network.graph.node_ids is None else np.asarray(network.graph.node_ids)
-    write_embedding(out, ids[made.rows], made.embedding, format=format_of(out), dtype="float32")
+    network, names = _network(context)
+    made = home.embed(network, agreed, received, names=names)
+    write_embedding(out, network.ids[made.rows], made.embedding, format=format_of(out), dtype="float32")
     home.end()
     log(INFO, "%s: %d nodes. %s Directions %s.", out, len(made.rows), made.verdict, received.code)
     return RecordDict({})
@@ -214,11 +204,11 @@ def run_round(grid: Grid, context: Context) -> None:
         raise InputError(f"{out} exists already: name a new file.")
     nodes = _wait(grid, len(invitation.parties), float(config["wait"]))
     ask = _Asking(grid, nodes, patience)
-    cards = [_card(reply["card"]["card"]) for reply in ask("query.card", RecordDict({})).values()]
+    cards = [from_bytes(reply["card"]["card"], Card.load) for reply in ask("query.card", RecordDict({})).values()]
     agreed = Round.of(invitation, cards)
     log(INFO, "%s: %s have joined. Code of the cards: %s.", invitation.name, ", ".join(invitation.parties), agreed.code)
     ask.parties = {node: card.party for node, card in zip(nodes, cards, strict=True)}
-    listed = ConfigRecord({"cards": [json.dumps(asdict(card)) for card in agreed.cards]})
+    listed = ConfigRecord({"cards": [to_bytes(card) for card in agreed.cards]})
     made: Directions | None = None
     while made is None or not made.complete:
         content = RecordDict({"cards": listed, **({} if made is None else dict(pack(made)))})

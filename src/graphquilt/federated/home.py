@@ -10,15 +10,15 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError
-from graphquilt.federated import keys
-from graphquilt.federated.keys import KEY_BYTES, Card, Member, digest, is_hex, read_document, write_document
-from graphquilt.federated.messages import is_party_name
+from graphquilt.federated.keys import CARD, Card, Member, new_signing_key
+from graphquilt.federated.messages import KEY_BYTES, Checks, digest, is_hex, is_party_name, read_file, write_file
 from graphquilt.federated.round import Invitation, Round, join
 from graphquilt.federated.signal import Network
 from graphquilt.federated.sum_messages import Contribution, Directions
@@ -32,20 +32,22 @@ DIFFERENCE = (
 )
 
 
+IS_KEY = is_hex(KEY_BYTES)
+ENTRY: Checks = {
+    **dict.fromkeys(("round", "invitation", "data"), is_checksum),
+    "name": is_party_name,
+    "signers": lambda value: isinstance(value, list) and all(map(IS_KEY, value)),
+}
+
+
 def _is_ledger(value: object) -> bool:
     return isinstance(value, list) and all(
-        isinstance(entry, dict)
-        and is_checksum(entry.get("round"))
-        and is_checksum(entry.get("invitation"))
-        and is_checksum(entry.get("data"))
-        and isinstance(entry.get("name"), str)
-        and isinstance(entry.get("signers"), list)
-        for entry in value
+        isinstance(entry, dict) and all(check(entry.get(name)) for name, check in ENTRY.items()) for entry in value
     )
 
 
 def _is_known(value: object) -> bool:
-    return isinstance(value, dict) and all(is_party_name(k) and is_hex(KEY_BYTES)(v) for k, v in value.items())
+    return isinstance(value, dict) and all(is_party_name(name) and IS_KEY(key) for name, key in value.items())
 
 
 class Home:
@@ -54,21 +56,14 @@ class Home:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
 
-    @property
-    def is_new(self) -> bool:
-        """Whether the party has no signing key yet."""
-        return not (self.folder / IDENTITY).exists()
-
     def member(self) -> Member | None:
         """Return the party in its open round; None if there is none."""
         path = self.folder / SECRETS
         if not path.exists():
             return None
-        key = is_hex(KEY_BYTES)
-        fields = {**keys.CARD_FIELDS, "exchange_secret": key, "key": key}
-        values = read_document(path, "secret of a round", fields)
-        exchange, parties = (bytes.fromhex(values.pop(name)) for name in ("exchange_secret", "key"))
-        return Member(Card(**values), self._signing(), exchange, parties)
+        values, _ = read_file(path, ("secret of a round",), {**CARD, "exchange_secret": IS_KEY, "key": IS_KEY})
+        exchange, parties = (bytes.fromhex(values[name]) for name in ("exchange_secret", "key"))
+        return Member(Card(**{name: values[name] for name in CARD}), self._signing(), exchange, parties)
 
     def join(self, network: Network, invitation: Invitation, key: bytes, *, party: str) -> tuple[Member, list[str]]:
         """Accept an invitation, and return the party and what it should know; asked again, it gives the same card.
@@ -87,18 +82,19 @@ class Home:
             return open_member, notes
         if any(entry["invitation"] == invitation.id for entry in self.ledger()):
             raise InputError(f"the round '{invitation.name}' has ended here, and its keys are gone: accept a new one.")
-        with translate_disk_errors(self.folder.parent):
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self.is_new:
-            write_document(self.folder / IDENTITY, "identity", {"signing": keys.new_signing_key().hex(), "known": {}})
-        member = join(network, invitation, key, party=party, signing=self._signing())
+        new = not (self.folder / IDENTITY).exists()
+        member = join(network, invitation, key, party=party, signing=new_signing_key() if new else self._signing())
+        if new:
+            with translate_disk_errors(self.folder.parent):
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_file(self.folder / IDENTITY, IDENTITY, {"signing": member.signing.hex(), "known": {}})
         if open_member is not None:
             notes.append("An earlier round had not ended: its keys are deleted, and nothing can be contributed to it.")
         if self.ledger():
             notes.append(f"You contributed to {len(self.ledger())} rounds before. {DIFFERENCE}")
         self.end()
         content = {**asdict(member.card), "exchange_secret": member.exchange.hex(), "key": key.hex()}
-        write_document(self.folder / SECRETS, "secret of a round", content)
+        write_file(self.folder / SECRETS, "secret of a round", content)
         return member, notes
 
     def check_cards(self, agreed: Round, *, confirmed: str | None = None) -> None:
@@ -159,9 +155,9 @@ class Home:
         if step == 0:
             entry = {"round": agreed.id, "invitation": agreed.invitation.id, "name": agreed.invitation.name}
             entries.append({**entry, "data": data, "signers": signers})
-            write_document(self.folder / LEDGER, "ledger", {"entries": entries})
+            write_file(self.folder / LEDGER, "ledger", {"entries": entries})
             known = {**self._identity()["known"], **{card.party: card.signing for card in agreed.cards}}
-            write_document(self.folder / IDENTITY, "identity", {"signing": self._signing().hex(), "known": known})
+            write_file(self.folder / IDENTITY, "identity", {"signing": self._signing().hex(), "known": known})
         made.save(kept)
         return made
 
@@ -177,21 +173,20 @@ class Home:
             path.unlink(missing_ok=True)
         sync_folder(self.folder)
 
-    def ledger(self) -> list[dict[str, object]]:
+    def ledger(self) -> list[dict[str, Any]]:
         """Return one entry for each round to which the party contributed."""
         path = self.folder / LEDGER
-        entries = read_document(path, "ledger", {"entries": _is_ledger})["entries"] if path.exists() else []
-        return list(entries)
+        return list(read_file(path, (LEDGER,), {"entries": _is_ledger})[0]["entries"]) if path.exists() else []
 
     def sent(self) -> list[int]:
         """Return the steps of the open round that were contributed to."""
         return sorted(int(path.name[5:]) for path in self.folder.glob("sent-*") if path.name[5:].isdigit())
 
-    def _identity(self) -> dict[str, dict[str, str]]:
-        return read_document(self.folder / IDENTITY, "identity", {"signing": is_hex(KEY_BYTES), "known": _is_known})
+    def _identity(self) -> dict[str, Any]:
+        return read_file(self.folder / IDENTITY, (IDENTITY,), {"signing": IS_KEY, "known": _is_known})[0]
 
     def _signing(self) -> bytes:
-        return bytes.fromhex(str(self._identity()["signing"]))
+        return bytes.fromhex(self._identity()["signing"])
 
     def _open(self, agreed: Round) -> Member:
         member = self.member()
@@ -203,15 +198,14 @@ class Home:
         return member
 
 
-def _check_earlier(entries: list[dict[str, object]], data: str, signers: set[str], agreed: Round) -> None:
+def _check_earlier(entries: list[dict[str, Any]], data: str, signers: set[str], agreed: Round) -> None:
     """Refuse data that went to a round which differs from this one by fewer than two parties."""
     for entry in entries:
-        listed = entry["signers"]
-        other = set(map(str, listed)) if isinstance(listed, list) else set()
-        if entry["data"] == data and entry["round"] != agreed.id and len(other ^ signers) < 2:
+        differ = len(set(entry["signers"]) ^ signers)
+        if entry["data"] == data and entry["round"] != agreed.id and differ < 2:
             raise InputError(
                 f"this network was contributed to the round '{entry['name']}', whose parties differ from these by "
-                f"{len(other ^ signers)}. {DIFFERENCE} If all accept that, repeat the command with --again."
+                f"{differ}. {DIFFERENCE} If all accept that, repeat the command with --again."
             )
 
 

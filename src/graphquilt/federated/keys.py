@@ -6,8 +6,7 @@ All primitives are those of the package cryptography: Ed25519, X25519, HKDF-SHA2
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.errors import FormatError, InputError, needs_extra
-from graphquilt.federated.messages import is_party_name, write_private
-from graphquilt.files import is_checksum, is_size, read_sealed, sealed_text
-
-VERSION = 1
-MOST_BYTES = 1 << 20  # of a document
-KEY_BYTES = 32
+from graphquilt.errors import InputError, needs_extra
+from graphquilt.federated.messages import (
+    KEY_BYTES,
+    Checks,
+    canonical,
+    is_hex,
+    is_party_name,
+    read_file,
+    readable,
+    write_file,
+)
+from graphquilt.files import is_checksum, is_size
 
 
 def _crypto() -> Any:
@@ -42,12 +46,12 @@ def sign(secret: bytes, content: Mapping[str, object]) -> str:
 
 def is_signed(public: str, content: Mapping[str, object], signature: str) -> bool:
     """Return whether the owner of a public key signed a JSON object."""
-    with needs_extra("sums over parties", "federated"):
-        from cryptography.exceptions import InvalidSignature
+    ed25519 = _crypto()[0]
+    from cryptography.exceptions import InvalidSignature
+
     try:
-        _crypto()[0].Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(
-            bytes.fromhex(signature), canonical(content)
-        )
+        key = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        key.verify(bytes.fromhex(signature), canonical(content))
     except (InvalidSignature, ValueError):
         return False
     return True
@@ -58,71 +62,24 @@ def mask(secret: bytes, public: str, info: bytes, size: int) -> npt.NDArray[np.u
 
     ``info`` is the SHA-256 of everything on which both must agree. If they differ in any of it, so do their masks.
     """
-    with needs_extra("sums over parties", "federated"):
-        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-        from cryptography.hazmat.primitives.hashes import SHA256
-        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
     x25519 = _crypto()[1]
     try:
-        shared = x25519.X25519PrivateKey.from_private_bytes(secret).exchange(
-            x25519.X25519PublicKey.from_public_bytes(bytes.fromhex(public))
-        )
+        other = x25519.X25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        shared = x25519.X25519PrivateKey.from_private_bytes(secret).exchange(other)
     except ValueError as error:  # a public key of low order would make the secret known
         raise InputError("a card has an exchange key that nobody can have made honestly; end the round.") from error
-    key = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(shared)
-    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
-    return np.frombuffer(stream.update(bytes(8 * size)), dtype="<u8").astype(np.uint64, copy=False)
+    return stream(shared, info, size)
 
 
-def canonical(content: Mapping[str, object]) -> bytes:
-    """Return a JSON object as bytes, the same for everyone."""
-    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+def stream(secret: bytes, info: bytes, size: int) -> npt.NDArray[np.uint64]:
+    """Return random numbers (size,) that a secret and ``info`` determine: HKDF-SHA256 and ChaCha20."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-
-def digest(content: Mapping[str, object]) -> str:
-    """Return the SHA-256 of a JSON object, hexadecimal."""
-    return hashlib.sha256(canonical(content)).hexdigest()
-
-
-def readable(checksum: str) -> str:
-    """Return the first 96 bits of a SHA-256 as people read them to each other.
-
-    Examples
-    --------
-    >>> readable("0123456789abcdef0123456789abcdef")
-    '0123-4567-89ab-cdef-0123-4567'
-    """
-    return "-".join(checksum[k : k + 4] for k in range(0, 24, 4))
-
-
-def write_document(path: Path, kind: str, content: Mapping[str, object]) -> None:
-    """Write a small JSON file that only its owner can read, with a checksum."""
-    text = sealed_text({"format": f"graphquilt {kind}", "version": VERSION, **content})
-    write_private(path, lambda file: file.write(text.encode()))
-
-
-def read_document(path: Path, kind: str, fields: Mapping[str, Callable[[object], bool]]) -> dict[str, Any]:
-    """Read what :func:`write_document` wrote, and refuse a file in which a field is missing or not what it must be."""
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise FormatError(f"{path} is too large for a {kind}: it has more than {MOST_BYTES} bytes.")
-        content, intact = read_sealed(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
-    if content.get("format") != f"graphquilt {kind}":
-        raise FormatError(f"{path} is not a {kind} of a federated round.")
-    if content.get("version") != VERSION:
-        raise FormatError(f"{path} has version {str(content.get('version'))[:20]}; this graphquilt reads {VERSION}.")
-    wrong = [name for name, check in fields.items() if not check(content.get(name))]
-    if wrong or not intact:
-        reason = f"{wrong[0]} is missing or not valid" if wrong else "its checksum is wrong"
-        raise FormatError(f"{path} is not a sound {kind}: {reason}. It may be damaged; ask for it again.")
-    return {name: content[name] for name in fields}
-
-
-def is_hex(count: int) -> Callable[[object], bool]:
-    """Return a check for so many bytes in hexadecimal digits."""
-    return lambda value: isinstance(value, str) and len(value) == 2 * count and set(value) <= set("0123456789abcdef")
+    key = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(secret)
+    cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+    return np.frombuffer(cipher.update(bytes(8 * size)), dtype="<u8").astype(np.uint64, copy=False)
 
 
 @dataclass(frozen=True)
@@ -157,15 +114,16 @@ class Card:
 
     def save(self, path: Path) -> None:
         """Write the card as JSON."""
-        write_document(path, "card", asdict(self))
+        write_file(path, "card", asdict(self))
 
     @classmethod
     def load(cls, path: Path) -> Card:
         """Read a card; whether it is sound is checked where it is used."""
-        return cls(**read_document(path, "card", CARD_FIELDS))
+        values, _ = read_file(path, ("card",), CARD)
+        return cls(**{name: values[name] for name in CARD})
 
 
-CARD_FIELDS: Mapping[str, Callable[[object], bool]] = {
+CARD: Checks = {
     "invitation": is_checksum,
     "party": is_party_name,
     "nodes": is_size,

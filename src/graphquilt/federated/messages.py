@@ -1,20 +1,23 @@
-"""Messages: what moves between parties and coordinator, each one file with a header, checksums and authentication.
+"""Files of a round: one format for all of them, which says what a file is, and has checksums.
 
-A message is an uncompressed ``.npz`` file. Its member ``header`` is JSON text: who sent what in which round, the shape,
-type and checksum of every other member, and, if a party wrote it, an HMAC of all that under the parties' key.
+A file is JSON text. One with arrays is an uncompressed ``.npz`` file whose member ``header`` is such a text.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
@@ -22,10 +25,10 @@ from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import (
     array_checksum,
-    is_array_entry,
     is_checksum,
-    is_size,
     load_arrays,
+    map_arrays,
+    read_sealed,
     sealed_content,
     sealed_text,
     sync_folder,
@@ -34,9 +37,11 @@ from graphquilt.files import (
     write_arrays,
 )
 
-FORMAT = "graphquilt federated"
-VERSION = 2
+FORMAT, VERSION = "graphquilt federated", 3
+MOST_BYTES = 1 << 20  # of a file without arrays
+KEY_BYTES = 32
 KINDS = ("party", "offer", "answer", "reply", "measurement", "transform")
+Checks: TypeAlias = Mapping[str, Callable[[object], bool]]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _AGAIN = "It may be truncated or damaged; ask for it again."
 
@@ -44,6 +49,27 @@ _AGAIN = "It may be truncated or damaged; ask for it again."
 def subkey(key: bytes, purpose: str) -> bytes:
     """Return a separate key for each purpose, derived from the parties' key."""
     return hmac.digest(key, f"graphquilt {purpose}".encode(), "sha256")
+
+
+def canonical(content: Mapping[str, object]) -> bytes:
+    """Return a JSON object as bytes, the same for everyone."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def digest(content: Mapping[str, object]) -> str:
+    """Return the SHA-256 of a JSON object, hexadecimal."""
+    return hashlib.sha256(canonical(content)).hexdigest()
+
+
+def readable(checksum: str) -> str:
+    """Return the first 96 bits of a SHA-256 as people read them to each other.
+
+    Examples
+    --------
+    >>> readable("0123456789abcdef0123456789abcdef")
+    '0123-4567-89ab-cdef-0123-4567'
+    """
+    return "-".join(checksum[k : k + 4] for k in range(0, 24, 4))
 
 
 def is_party_name(name: object) -> bool:
@@ -58,149 +84,27 @@ def is_party_name(name: object) -> bool:
 
 
 def check_party_name(name: str) -> None:
-    """Refuse a name that cannot be that of a party."""
+    """Refuse a name that cannot be that of a party or round."""
     if not is_party_name(name):
         raise InputError(
-            f"'{str(name)[:80]}' cannot be the name of a party: use 1 to 64 letters, digits, dots, hyphens and "
-            "underscores, and begin with a letter or digit."
+            f"'{str(name)[:80]}' cannot be the name of a party or round: use 1 to 64 letters, digits, dots, hyphens "
+            "and underscores, and begin with a letter or digit."
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Message:
-    """One message of a round.
-
-    Attributes
-    ----------
-    kind : str
-        ``offer``, ``answer``, ``reply``, ``measurement``, ``transform``, or ``party`` for what stays home.
-    round : str
-        The id of the round.
-    round_name : str
-    dim : int
-        Number of dimensions of the round.
-    sender : str
-        The name of the party, or ``coordinator``.
-    facts : mapping
-        Plain values that JSON can hold; what they are depends on the kind.
-    arrays : mapping of str to array
-    authentication : str, optional
-        HMAC-SHA256 of everything else under the parties' key; None if the coordinator wrote the message.
-    """
-
-    kind: str
-    round: str
-    round_name: str
-    dim: int
-    sender: str
-    facts: Mapping[str, Any]
-    arrays: Mapping[str, AnyArray]
-    authentication: str | None = None
-
-    def __repr__(self) -> str:
-        return f"Message({self.kind} of {self.sender} in round {self.round_name!r}, {', '.join(self.arrays)})"
-
-    def authenticated(self, key: bytes) -> Message:
-        """Return the message with its HMAC under the parties' key."""
-        return replace(self, authentication=_mac(self._content(), key))
-
-    def is_authentic(self, key: bytes) -> bool:
-        """Return whether somebody who has the parties' key wrote this message, and nobody has changed it since."""
-        return self.authentication is not None and hmac.compare_digest(_mac(self._content(), key), self.authentication)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the message to a file that only its owner can read, and that is complete once it is there."""
-        header = sealed_text({**self._content(), "authentication": self.authentication})
-        arrays = {"header": np.frombuffer(header.encode(), dtype=np.uint8), **self.arrays}
-        write_private(Path(path), lambda file: write_arrays(file, arrays))
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Message:
-        """Read a message, and refuse one that is damaged or has a newer version; it is not authenticated here."""
-        path = Path(path)
-        try:
-            arrays = load_arrays(path)
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
-        header = arrays.pop("header", None)
-        if header is None or header.dtype != np.uint8 or header.ndim != 1:
-            raise FormatError(f"{path} is not a file of a federated round: it has no header. {_AGAIN}")
-        content, intact = sealed_content(header.tobytes(), f"the header of {path}")
-        _check_header(path, content, intact=intact)
-        _check_arrays(path, content["arrays"], arrays)
-        names = ("kind", "round", "round_name", "dim", "sender", "facts", "authentication")
-        values: dict[str, Any] = {name: content[name] for name in names}
-        return cls(**values, arrays=arrays)
-
-    def _content(self) -> dict[str, object]:
-        """Return the header without its checksum and authentication."""
-        described = {
-            name: {"shape": list(array.shape), "dtype": array.dtype.str, "sha256": array_checksum(array)}
-            for name, array in self.arrays.items()
-        }
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "kind": self.kind,
-            "round": self.round,
-            "round_name": self.round_name,
-            "dim": self.dim,
-            "sender": self.sender,
-            "facts": dict(self.facts),
-            "arrays": described,
-        }
+def is_hex(count: int) -> Callable[[object], bool]:
+    """Return a check for so many bytes in hexadecimal digits."""
+    return lambda value: isinstance(value, str) and len(value) == 2 * count and set(value) <= set("0123456789abcdef")
 
 
-def check_version(path: Path, version: object) -> None:
-    """Refuse a file in another version of the format."""
-    if version != VERSION:
-        raise FormatError(
-            f"{path} has version {str(version)[:20]} of the format, and this graphquilt reads version {VERSION}. All "
-            "parties of a round need releases that agree on it: upgrade the older ones."
-        )
+def is_share(value: object) -> bool:
+    """Return whether a value from a header is a finite number of at least 0."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
 
 
-def _mac(content: Mapping[str, object], key: bytes) -> str:
-    text = json.dumps(content, sort_keys=True).encode()
-    return hmac.digest(subkey(key, "authentication"), text, "sha256").hex()
-
-
-def _check_header(path: Path, content: Mapping[str, object], *, intact: bool) -> None:
-    """Refuse a header that is not one, or of another version, or damaged."""
-    if content.get("format") != FORMAT:
-        raise FormatError(f"{path} is not a file of a federated round.")
-    check_version(path, content.get("version"))
-    if not intact:
-        raise FormatError(f"{path} does not have the checksum that its header says. {_AGAIN}")
-    mac = content.get("authentication", False)
-    sound = (
-        content.get("kind") in KINDS
-        and is_checksum(content.get("round"))
-        and isinstance(content.get("round_name"), str)
-        and is_size(content.get("dim"))
-        and is_party_name(content.get("sender"))
-        and isinstance(content.get("facts"), dict)
-        and isinstance(content.get("arrays"), dict)
-        and (mac is None or is_checksum(mac))
-    )
-    if not sound:
-        raise FormatError(f"the header of {path} does not say what a message of a round says. {_AGAIN}")
-
-
-def _check_arrays(path: Path, described: Any, arrays: Mapping[str, AnyArray]) -> None:
-    """Refuse arrays that are not those of the header."""
-    if set(described) != set(arrays):
-        raise FormatError(f"{path} has other arrays than its header says. {_AGAIN}")
-    for name, array in arrays.items():
-        entry = described[name]
-        same = (
-            is_array_entry(entry)
-            and entry["shape"] == list(array.shape)
-            and entry["dtype"] == array.dtype.str
-            and entry.get("sha256") == array_checksum(array)
-        )
-        if not same:
-            raise FormatError(f"'{name[:40]}' in {path} is not what its header says. {_AGAIN}")
+def described(arrays: Mapping[str, AnyArray]) -> dict[str, object]:
+    """Return the type, shape and checksum of each array."""
+    return {name: [array.dtype.str, list(array.shape), array_checksum(array)] for name, array in arrays.items()}
 
 
 def write_private(path: Path, write: Callable[[BinaryIO], object]) -> None:
@@ -215,6 +119,140 @@ def write_private(path: Path, write: Callable[[BinaryIO], object]) -> None:
         sync_folder(path.parent)
 
 
-def is_share(value: object) -> bool:
-    """Return whether a value from a header is a finite number of at least 0."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Fill a new folder that only its owner can open: yields it under another name; it is there as a whole, or not."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} exists and is not empty. Name another folder: what was sent must stay valid.")
+    part = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.part")
+    try:
+        with translate_disk_errors(folder.parent):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            part.mkdir(mode=0o700)
+            yield part
+            os.replace(part, folder)
+            sync_folder(folder.parent)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def write_file(
+    path: Path, kind: str, facts: Mapping[str, object], arrays: Mapping[str, AnyArray] | None = None
+) -> None:
+    """Write a file of a round."""
+    content = {"format": FORMAT, "version": VERSION, "kind": kind, **facts}
+    if arrays is None:
+        text = sealed_text(content).encode()
+        write_private(path, lambda file: file.write(text))
+        return
+    header = sealed_text({**content, "arrays": described(arrays)}).encode()
+    members = {"header": np.frombuffer(header, dtype=np.uint8), **arrays}
+    write_private(path, lambda file: write_arrays(file, members))
+
+
+def read_file(path: Path, kinds: tuple[str, ...], checks: Checks) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+    """Read what :func:`write_file` wrote, and refuse another kind, and facts that are missing or not what they must be.
+
+    Returns the ``kind`` and the facts that have a check, and the arrays.
+    """
+    try:
+        if is_archive(path):
+            arrays = load_arrays(path)
+            header = arrays.pop("header", np.empty(0))
+            content, intact = sealed_content(np.asarray(header).tobytes(), f"the header of {path}")
+        elif path.stat().st_size > MOST_BYTES:
+            raise FormatError(f"{path} is not a file of a federated round: it is too large.")
+        else:
+            arrays, (content, intact) = {}, read_sealed(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+    if content.get("format") != FORMAT:
+        raise FormatError(f"{path} is not a file of a federated round.")
+    if content.get("version") != VERSION:
+        raise FormatError(
+            f"{path} has version {str(content.get('version'))[:20]} of the format, and this graphquilt reads version "
+            f"{VERSION}. All parties of a round need releases that agree on it: upgrade the older ones."
+        )
+    if content.get("kind") not in kinds:
+        raise FormatError(f"{path} is of the kind '{str(content.get('kind'))[:40]}', not {' or '.join(kinds)}.")
+    wrong = [name for name, check in checks.items() if not check(content.get(name))]
+    if wrong or not intact or content.get("arrays", {}) != described(arrays):
+        reason = f"{wrong[0]} is missing or not valid" if wrong else "it was changed: its checksums differ"
+        raise FormatError(f"{path} is not a sound file of a federated round: {reason}. {_AGAIN}")
+    return {name: content.get(name) for name in ("kind", *checks)}, arrays
+
+
+def kind_of(path: Path) -> str:
+    """Return the kind that a file says it is; an empty text if it is not a file of a round."""
+    try:
+        if is_archive(path):
+            content = json.loads(map_arrays(path, ("header",))["header"].tobytes())
+        else:
+            content = json.loads(path.read_bytes()) if path.stat().st_size <= MOST_BYTES else {}
+    except (OSError, ValueError, KeyError, RecursionError, FormatError):
+        return ""
+    ours = isinstance(content, dict) and content.get("format") == FORMAT
+    return str(content.get("kind")) if ours else ""
+
+
+def is_archive(path: Path) -> bool:
+    """Return whether a file is a zip archive."""
+    with path.open("rb") as file:
+        return file.read(2) == b"PK"
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """One message of an alignment, by a party or the ``coordinator``.
+
+    The kind is ``offer``, ``answer``, ``reply``, ``measurement``, ``transform``, or ``party`` for what stays home; the
+    ``facts``, plain values that JSON can hold, depend on it. ``round`` is the id of the round, and ``authentication``
+    the HMAC-SHA256 of everything else under the parties' key, None if the coordinator wrote the message.
+    """
+
+    kind: str
+    round: str
+    round_name: str
+    sender: str
+    facts: Mapping[str, Any]
+    arrays: Mapping[str, AnyArray]
+    authentication: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Message({self.kind} of {self.sender} in round {self.round_name!r}, {', '.join(self.arrays)})"
+
+    def authenticated(self, key: bytes) -> Message:
+        """Return the message with its HMAC under the parties' key."""
+        return replace(self, authentication=self._mac(key))
+
+    def is_authentic(self, key: bytes) -> bool:
+        """Return whether somebody who has the parties' key wrote this message, and nobody has changed it since."""
+        return self.authentication is not None and hmac.compare_digest(self._mac(key), self.authentication)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the message to a file that only its owner can read, and that is complete once it is there."""
+        facts = {**self._header(), "authentication": self.authentication}
+        write_file(Path(path), self.kind, facts, self.arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Message:
+        """Read a message, and refuse one that is damaged or of another version; it is not authenticated here."""
+        values, arrays = read_file(Path(path), KINDS, MESSAGE)
+        return cls(**values, arrays=arrays)
+
+    def _header(self) -> dict[str, object]:
+        names = ("round", "round_name", "sender")
+        return {**{name: getattr(self, name) for name in names}, "facts": dict(self.facts)}
+
+    def _mac(self, key: bytes) -> str:
+        content = {**self._header(), "kind": self.kind, "arrays": described(self.arrays)}
+        return hmac.digest(subkey(key, "authentication"), canonical(content), "sha256").hex()
+
+
+MESSAGE: Checks = {
+    "round": is_checksum,
+    "round_name": is_party_name,
+    "sender": is_party_name,
+    "facts": lambda value: isinstance(value, dict),
+    "authentication": lambda value: value is None or is_checksum(value),
+}

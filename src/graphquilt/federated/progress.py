@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from graphquilt.errors import QuiltError
 from graphquilt.federated.home import IDENTITY, Home
-from graphquilt.federated.keys import MOST_BYTES, Card
+from graphquilt.federated.keys import Card
+from graphquilt.federated.messages import kind_of
 from graphquilt.federated.round import Invitation, Round
 from graphquilt.federated.sum_messages import Contribution, Directions
 
@@ -20,35 +21,29 @@ TOTAL = (
 )
 
 
-def format_of_document(path: Path) -> str:
-    """Return the kind of a small file of a round; an empty text if it is none."""
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            return ""
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return ""
-    kind = content.get("format") if isinstance(content, dict) else None
-    return kind.removeprefix("graphquilt ") if isinstance(kind, str) and kind.startswith("graphquilt ") else ""
-
-
 def rounds_in(files: Sequence[Path]) -> dict[str, object]:
     """Describe every round that has an invitation among these files."""
-    documents = {path: format_of_document(path) for path in files}
-    cards = _load([path for path, kind in documents.items() if kind == "card"], Card.load)
-    archives = [path for path, kind in documents.items() if not kind and _is_archive(path)]
-    sums, answers = _load(archives, Contribution.load), _load(archives, Directions.load)
+    kinds = {path: kind_of(path) for path in files}
+
+    def load(kind: str, read: Callable[[Path], Value]) -> list[Value]:
+        loaded = []
+        for path in (path for path, found in kinds.items() if found == kind):
+            with suppress(QuiltError):  # what cannot be read is not there
+                loaded.append(read(path))
+        return loaded
+
+    cards, sums = load("card", Card.load), load("contribution", Contribution.load)
+    answers, invitations = load("directions", Directions.load), load("invitation", Invitation.load)
     result: dict[str, object] = {}
-    invitations = _load([path for path, kind in documents.items() if kind == "invitation"], Invitation.load)
     for invitation in {made.id: made for made in invitations}.values():
         result[invitation.name] = _describe(invitation, cards, sums, answers)
-    for path in (path for path, kind in documents.items() if kind == "identity" and path.name == IDENTITY):
+    for path in (path for path, kind in kinds.items() if kind == IDENTITY):
         home = Home(path.parent)
         member = home.member()
         rounds = f"contributed to {len(home.ledger())} rounds"
         state = "no open round, and no key of one" if member is None else f"open round of {member.card.party}"
         result[f"home {path.parent}"] = f"private; {state}; {rounds}; steps sent {home.sent()}"
-    keys = [str(path) for path, kind in documents.items() if kind == "parties key"]
+    keys = [str(path) for path, kind in kinds.items() if kind == "key"]
     if keys:
         result["parties_key"] = f"{', '.join(keys)}: for parties only; combine refuses to run beside it"
     return result or {"rounds": "none: no invitation is here"}
@@ -81,19 +76,3 @@ def _describe(
     if missing:
         return {**facts, "next": [f"{', '.join(missing)}: contribute to step {step}, and send it to the coordinator."]}
     return {**facts, "next": ["the coordinator: combine, and send the directions to all parties."]}
-
-
-def _is_archive(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(2) == b"PK"
-
-
-def _load(paths: Sequence[Path], load: Callable[[Path], Value]) -> list[Value]:
-    """Read those files that can be read."""
-    loaded = []
-    for path in paths:
-        try:
-            loaded.append(load(path))
-        except QuiltError:
-            continue
-    return loaded

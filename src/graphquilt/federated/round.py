@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import hmac
-import json
 import math
-import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
+from typing import ClassVar
 
-from graphquilt.errors import FormatError, InputError
-from graphquilt.federated.keys import KEY_BYTES, Card, Member, digest, is_hex, new_signing_key, read_document, readable
-from graphquilt.federated.keys import write_document as _write
-from graphquilt.federated.messages import check_party_name, is_party_name, is_share, subkey
-from graphquilt.federated.signal import UNIT_BITS, WIDEST, CommonSignal, Network
+from graphquilt.errors import InputError
+from graphquilt.federated.agreement import Agreement, keyed, new_key
+from graphquilt.federated.keys import Card, Member, new_signing_key
+from graphquilt.federated.messages import Checks, digest, is_share, readable, subkey
+from graphquilt.federated.signal import SENSITIVITY, UNIT_BITS, WIDEST, CommonSignal, Network, noise_multiplier
 from graphquilt.files import is_checksum, is_size
 
-MOST_PARTIES = 1000
 TWO = (
     "a round of two parties shows each the other's total: what the directions keep of it, minus one's own part. Name a "
     "third party, or say that both accept this (--two-parties)."
@@ -26,13 +23,11 @@ TWO = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Invitation:
-    """What a round is about; it is public.
+class Invitation(Agreement):
+    """What a round of sums is about; it is public.
 
     Attributes
     ----------
-    dim : int
-        Number of dimensions of the embedding.
     features, buckets : int
         Number of features, and the most columns for the nodes at borders; 0 for none.
     names : str, optional
@@ -42,13 +37,10 @@ class Invitation:
     per_bucket, least : int
         The guards: border nodes per bucket on average, which lowers the number of buckets, and the number of nodes of
         one party below which it sets a column to zero.
-    nonce, key_check : str
-        A random number, and its digest under the parties' key, by which a party sees that it has the right key.
+    epsilon, delta : float
+        Differential privacy of what each party contributes; an epsilon of 0 is none.
     """
 
-    name: str
-    dim: int
-    parties: tuple[str, ...]
     features: int = 0
     names: str | None = None
     buckets: int = 0
@@ -56,15 +48,19 @@ class Invitation:
     per_bucket: int = 0
     least: int = 1
     two_parties: bool = False
-    nonce: str = ""
-    key_check: str = ""
+    epsilon: float = 0.0
+    delta: float = 1e-6
+    kind: ClassVar[str] = "invitation"
+    checks: ClassVar[Checks] = {
+        **Agreement.checks,
+        **dict.fromkeys(("features", "buckets", "per_bucket", "least"), is_size),
+        "names": lambda value: value is None or is_checksum(value),
+        **dict.fromkeys(("edges", "epsilon", "delta"), is_share),
+        "two_parties": lambda value: isinstance(value, bool),
+    }
 
     def __post_init__(self) -> None:
-        check_party_name(self.name)
-        for party in self.parties:
-            check_party_name(party)
-        if list(self.parties) != sorted(set(self.parties)) or len(self.parties) > MOST_PARTIES:
-            raise InputError(f"parties are different names, at most {MOST_PARTIES}: {', '.join(self.parties)[:200]}.")
+        super().__post_init__()
         if len(self.parties) < 2:
             raise InputError(f"a round has at least three parties, and this one names {len(self.parties)}.")
         if len(self.parties) == 2 and not self.two_parties:
@@ -75,19 +71,18 @@ class Invitation:
             raise InputError("a round spreads features (--features), nodes at borders (--buckets), or both: name one.")
         if not 0 <= self.buckets < WIDEST:
             raise InputError(f"buckets are from 0 to {WIDEST - 1}, not {self.buckets}.")
-        if self.dim > (self.features or WIDEST) + self.buckets or (not self.features and self.dim > self.buckets):
+        if self.dim > self.features + self.buckets:
             raise InputError(f"{self.features} features and {self.buckets} buckets have no {self.dim} directions.")
         if not 0 < self.edges < math.inf or self.per_bucket < 0 or self.least < 1:
             raise InputError("the weight of edges is above 0, per-bucket at least 0, and least at least 1.")
 
-    @property
-    def id(self) -> str:
-        """The SHA-256 of everything in the invitation."""
-        return digest(asdict(self))
-
-    def has_key(self, key: bytes) -> bool:
-        """Return whether this is the parties' key."""
-        return hmac.compare_digest(_keyed(key, "check", self.nonce), self.key_check)
+        if not 0 <= self.epsilon <= 100 or not 0 < self.delta < 0.1:
+            raise InputError(f"epsilon is from 0 to 100, and delta between 0 and .1, not {self.epsilon}, {self.delta}.")
+        if self.epsilon and (self.buckets or self.least > 1 or self.features > WIDEST):
+            raise InputError(
+                f"differential privacy (--epsilon) is proved for at most {WIDEST} features, without buckets or "
+                "--least: a walk lets one node move the sums by more than can be hidden."
+            )
 
     def bucket_key(self, key: bytes) -> bytes:
         """Return the key that decides the column of a node: another in each round."""
@@ -102,52 +97,11 @@ class Invitation:
                 f"the round '{self.name}' checks the names of its {self.features} features. Give those of yours, one "
                 "per line in the order of the columns (--feature-names)."
             )
-        if not hmac.compare_digest(_keyed(key, "features", list(names)), self.names):
+        if not hmac.compare_digest(keyed(key, "features", list(names)), self.names):
             raise InputError(
                 f"the names of these {len(names)} features are not those of the {self.features} features of the round "
                 f"'{self.name}', or are in another order. Bring the columns into the order that the parties agreed on."
             )
-
-    def save(self, path: Path) -> None:
-        """Write the invitation as JSON; nothing in it is secret."""
-        _write(path, "invitation", {**asdict(self), "id": self.id})
-
-    @classmethod
-    def load(cls, path: Path) -> Invitation:
-        """Read an invitation, and refuse one that was changed."""
-        values = read_document(path, "invitation", {**FIELDS, "id": is_checksum})
-        stated = values.pop("id")
-        try:
-            made = cls(**{**values, "parties": tuple(values["parties"])})
-        except InputError as error:
-            raise FormatError(f"{path} is not a sound invitation: {error}") from error
-        if made.id != stated:
-            raise FormatError(f"{path} was changed: its content is not that of invitation {stated[:8]}.")
-        return made
-
-
-def _is_names(value: object) -> bool:
-    return isinstance(value, list) and len(value) <= MOST_PARTIES and all(map(is_party_name, value))
-
-
-FIELDS: Mapping[str, Callable[[object], bool]] = {
-    "name": is_party_name,
-    "dim": is_size,
-    "parties": _is_names,
-    "features": is_size,
-    "names": lambda value: value is None or is_checksum(value),
-    "buckets": is_size,
-    "edges": is_share,
-    "per_bucket": is_size,
-    "least": is_size,
-    "two_parties": lambda value: isinstance(value, bool),
-    "nonce": is_checksum,
-    "key_check": is_checksum,
-}
-
-
-def _keyed(key: bytes, purpose: str, value: object) -> str:
-    return hmac.digest(subkey(key, purpose), json.dumps(value).encode(), "sha256").hex()
 
 
 def invite(
@@ -161,13 +115,15 @@ def invite(
     per_bucket: int = 0,
     least: int = 1,
     two_parties: bool = False,
+    epsilon: float = 0.0,
+    delta: float = 1e-6,
     key: bytes | None = None,
 ) -> tuple[Invitation, bytes]:
     """Begin a round.
 
     Parameters
     ----------
-    name, dim, parties, buckets, edges, per_bucket, least, two_parties
+    name, dim, parties, buckets, edges, per_bucket, least, two_parties, epsilon, delta
         See :class:`Invitation`.
     features : sequence of str, or int
         Names of the features in the order of their columns, or only their number, which nobody can check.
@@ -187,37 +143,23 @@ def invite(
     >>> invitation.has_key(key), invitation.has_key(bytes(32))
     (True, False)
     """
-    key = secrets.token_bytes(KEY_BYTES) if key is None else key
-    nonce = _keyed(key, "nonce", name)
-    width = features if isinstance(features, int) else len(features)
+    key, check = new_key(name, key)
     made = Invitation(
         name=name,
         dim=dim,
         parties=tuple(sorted(parties)),
-        features=width,
-        names=None if isinstance(features, int) else _keyed(key, "features", list(features)),
+        features=features if isinstance(features, int) else len(features),
+        names=None if isinstance(features, int) else keyed(key, "features", list(features)),
         buckets=buckets,
         edges=float(edges),
         per_bucket=per_bucket,
         least=least,
         two_parties=two_parties,
-        nonce=nonce,
-        key_check=_keyed(key, "check", nonce),
+        epsilon=float(epsilon),
+        delta=float(delta),
+        **check,
     )
     return made, key
-
-
-def save_key(key: bytes, path: Path) -> None:
-    """Write the parties' key to a file that only its owner can read."""
-    _write(path, "parties key", {"key": key.hex()})
-
-
-def load_key(path: Path, invitation: Invitation) -> bytes:
-    """Read the parties' key, and refuse that of another round."""
-    key = bytes.fromhex(read_document(path, "parties key", {"key": is_hex(KEY_BYTES)})["key"])
-    if not invitation.has_key(key):
-        raise InputError(f"{path} is not the key of the round '{invitation.name}' ({invitation.id[:8]}).")
-    return key
 
 
 def join(network: Network, invitation: Invitation, key: bytes, *, party: str, signing: bytes | None = None) -> Member:
@@ -225,10 +167,8 @@ def join(network: Network, invitation: Invitation, key: bytes, *, party: str, si
 
     ``signing`` is the long-lived secret key of the party; without it a new one is made.
     """
-    if not invitation.has_key(key):
-        raise InputError(f"this is not the key of the round '{invitation.name}' ({invitation.id[:8]}).")
-    if party not in invitation.parties:
-        raise InputError(f"{party} is not invited to '{invitation.name}': {', '.join(invitation.parties)} are.")
+    invitation.check_key(key)
+    invitation.check_invited(party)
     if not network.n_own:
         raise InputError(f"{party} owns none of the {network.graph.n_nodes} nodes of its network.")
     if invitation.buckets and not network.n_border:
@@ -300,8 +240,9 @@ class Round:
                     f"{border} border nodes with at least {per} per bucket make {buckets} buckets, and "
                     f"{self.invitation.dim} dimensions need as many. Invite to fewer dimensions, or lower --per-bucket."
                 )
-        agreed = {name: getattr(self.invitation, name) for name in ("features", "edges", "least")}
-        return CommonSignal(buckets=buckets, **agreed)
+        asked = self.invitation
+        noise = SENSITIVITY * noise_multiplier(asked.epsilon, asked.delta) if asked.epsilon else 0.0
+        return CommonSignal(features=asked.features, buckets=buckets, edges=asked.edges, least=asked.least, noise=noise)
 
     def bits(self, kind: str) -> int:
         """Return the bits behind the binary point of a sum: N 2^bits < 2^62, and less for products of wide features."""

@@ -7,16 +7,40 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr
 
 from graphquilt.arrays import AnyArray, BoolArray, Int64Array
 from graphquilt.embedders import FarField, Propagation, Signal
 from graphquilt.errors import InputError
-from graphquilt.federated.nodes import boundary, unique_ids
+from graphquilt.federated.nodes import unique_ids
 from graphquilt.graph import Graph
 
 WIDEST = 4096  # columns of a signal whose whole moment goes into one message
-STEPS, WALK_SECONDS, PRODUCT_SECONDS = 10, 1.2e-9, 1e-10  # of a walk, and of one multiplication in it and after it
+# To buckets: longer than to clusters, because border nodes are far from what lies deep inside a network.
+WALK_RESTART, WALK_STEPS = 0.05, 16
+WALK_SECONDS, PRODUCT_SECONDS = 1.2e-9, 1e-10  # of one multiplication in the walk and after it
 UNIT_BITS = 36  # behind the binary point of the sums that Propagation makes
+SENSITIVITY = 1.01 * 2**0.5  # of the sum to one node: see noise_multiplier
+
+
+def noise_multiplier(epsilon: float, delta: float) -> float:
+    """Return the least standard deviation of Gaussian noise, per unit of sensitivity, for differential privacy.
+
+    Theorem 8 of Balle and Wang (2018). Without a walk each node adds h h' to the sum, of Frobenius norm 1, or counts as
+    empty; another node in its place moves sum and count by at most sqrt(2), and 1 % is for rows that were rounded.
+
+    Examples
+    --------
+    >>> round(noise_multiplier(1.0, 1e-5), 3)
+    3.73
+    """
+
+    def excess(scale: float) -> float:
+        near, far = (sign / (2 * scale) - epsilon * scale for sign in (1, -1))
+        return float(ndtr(near) - np.exp(epsilon + log_ndtr(far)) - delta)
+
+    return float(brentq(excess, 1e-3, 1e6))
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +68,15 @@ class Network:
         touches = mine[A.row] | mine[A.col]
         entries = (A.data[touches], (A.row[touches], A.col[touches]))
         part = Graph(sp.csr_array(entries, shape=A.shape), both_ways.features, node_ids=both_ways.node_ids)
-        border = boundary(part, np.flatnonzero(mine)) if not mine.all() else np.empty(0, dtype=np.int64)
-        return cls(part, mine, border)
+        border = ~mine  # nodes of others, and own nodes with an edge to one of them
+        border[A.row[~mine[A.col]]] = True
+        return cls(part, mine, np.flatnonzero(border))
+
+    @property
+    def ids(self) -> AnyArray:
+        """The ids of all nodes, (n,)."""
+        ids = self.graph.node_ids
+        return np.arange(self.graph.n_nodes) if ids is None else np.asarray(ids)
 
     @property
     def n_own(self) -> int:
@@ -59,7 +90,7 @@ class Network:
 
     def cost(self, columns: int) -> float:
         """Return about how many seconds of one processor a contribution of so many columns takes."""
-        walked = self.graph.n_entries * columns * STEPS * WALK_SECONDS
+        walked = self.graph.n_entries * columns * WALK_STEPS * WALK_SECONDS
         return walked + self.n_own * columns**2 * PRODUCT_SECONDS
 
 
@@ -68,13 +99,15 @@ class CommonSignal:
     """What all parties of a round spread: features, buckets of border nodes, or both.
 
     ``features`` and ``buckets`` are numbers of columns, 0 for none. ``edges`` is the weight of the buckets beside
-    features, which weigh 1. A party sets columns to zero that fewer than ``least`` of its nodes fill.
+    features, which weigh 1. A party sets columns to zero that fewer than ``least`` of its nodes fill. With ``noise``,
+    the standard deviation of what each party adds to each number, sums are those of features before the walk.
     """
 
     features: int = 0
     buckets: int = 0
     edges: float = 1.0
     least: int = 1
+    noise: float = 0.0
 
     @property
     def is_wide(self) -> bool:
@@ -99,19 +132,14 @@ class CommonSignal:
             nodes["column"] = self._columns(network, key)
             # Nobody knows how many nodes of all parties a bucket has: each is taken to have its share, 1 / buckets.
             shared["gain"] = np.full(self.buckets, self.buckets, dtype=np.float32)
+            shared["walk"] = np.array([WALK_RESTART, WALK_STEPS])
         graph = network.graph.with_attributes(features=self._features(network.graph))
         return graph, FarField(n, nodes, shared, np.zeros(n + 1, dtype=np.int64))
 
     def _columns(self, network: Network, key: bytes) -> AnyArray:
         """Return the column of each node, -1 for those inside and those in thin columns, int32 (n,)."""
         column = np.full(network.graph.n_nodes, -1, dtype=np.int32)
-        if not len(network.border):
-            raise InputError(
-                f"none of the {network.n_own} nodes has an edge to a node of somebody else, so this network has no "
-                "border, and the round spreads the nodes at borders. Read the edges that lead to others too."
-            )
-        ids = network.graph.node_ids
-        texts = unique_ids(np.arange(network.graph.n_nodes) if ids is None else ids)
+        texts = unique_ids(network.ids)
         digests = [hmac.digest(key, texts[row].encode(), "sha256") for row in network.border.tolist()]
         column[network.border] = [int.from_bytes(digest[:8], "little") % self.buckets for digest in digests]
         counts = np.bincount(column[network.border], minlength=self.buckets)

@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray
-from graphquilt.errors import FormatError, InputError
-from graphquilt.federated.keys import VERSION, digest, is_hex, readable, sign
-from graphquilt.federated.messages import is_party_name, is_share, write_private
-from graphquilt.files import (
-    array_checksum,
-    is_checksum,
-    is_size,
-    load_arrays,
-    sealed_content,
-    sealed_text,
-    write_arrays,
+from graphquilt.errors import FormatError
+from graphquilt.federated.keys import sign
+from graphquilt.federated.messages import (
+    Checks,
+    described,
+    digest,
+    is_hex,
+    is_party_name,
+    is_share,
+    read_file,
+    readable,
+    write_file,
 )
+from graphquilt.files import is_checksum, is_size
 
+STEP: Checks = {"round": is_checksum, "step": is_size}
+SENT: Checks = {**STEP, "party": is_party_name, "context": is_checksum, "signature": is_hex(64)}
 ANSWERS = ({"basis"}, {"blocks", "products", "kept"}, {"directions", "scale"}, {"basis", "directions", "scale"})
 
 
@@ -46,7 +49,7 @@ class Contribution:
     def content(self) -> dict[str, object]:
         """What is signed."""
         facts = {name: getattr(self, name) for name in ("round", "step", "party", "context")}
-        return {**facts, "size": len(self.values), "sha256": array_checksum(self.values)}
+        return {**facts, **described({"values": self.values})}
 
     def signed(self, secret: bytes) -> Contribution:
         """Return the contribution with the signature of the party that has this secret key."""
@@ -54,27 +57,16 @@ class Contribution:
 
     def save(self, path: Path) -> None:
         """Write the contribution to a file that only its owner can read."""
-        _save(path, "contribution", {**self.content, "signature": self.signature}, {"values": self.values})
+        write_file(path, "contribution", {name: getattr(self, name) for name in SENT}, {"values": self.values})
 
     @classmethod
     def load(cls, path: Path) -> Contribution:
         """Read a contribution; who signed it is checked where it is used."""
-        facts, arrays = _load(path, "contribution")
+        facts, arrays = read_file(path, ("contribution",), SENT)
         values = arrays.get("values", np.empty(0))
-        sound = (
-            values.dtype == np.uint64
-            and values.ndim == 1
-            and is_checksum(facts.get("round"))
-            and is_size(facts.get("step"))
-            and is_party_name(facts.get("party"))
-            and is_checksum(facts.get("context"))
-            and is_hex(64)(facts.get("signature"))
-            and facts.get("sha256") == array_checksum(values)
-        )
-        if not sound:
+        if values.dtype != np.uint64 or values.ndim != 1:
             raise FormatError(f"{path} is not a sound contribution. It may be damaged; ask for it again.")
-        named = {name: facts[name] for name in ("round", "step", "party", "context", "signature")}
-        return cls(values=values, **named)
+        return cls(values=values, **{name: facts[name] for name in SENT})
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +99,8 @@ class Directions:
     @property
     def id(self) -> str:
         """The SHA-256 of everything that the parties get."""
-        sums = {name: [array_checksum(array), list(array.shape)] for name, array in self.arrays.items()}
-        return digest({"round": self.round, "step": self.step, "share": self.share, "arrays": sums})
+        facts = {"round": self.round, "step": self.step, "share": self.share}
+        return digest({**facts, "arrays": described(self.arrays)})
 
     @property
     def code(self) -> str:
@@ -118,43 +110,14 @@ class Directions:
     def save(self, path: Path, *, state: bool = False) -> None:
         """Write what the parties get, or the coordinator's ``state``."""
         facts = {"round": self.round, "step": self.step, "share": self.share}
-        if state:
-            _save(path, "state", facts, self.state)
-        else:
-            _save(path, "directions", {**facts, "id": self.id}, self.arrays)
+        write_file(path, "state" if state else "directions", facts, self.state if state else self.arrays)
 
     @classmethod
     def load(cls, path: Path, *, state: bool = False) -> Directions:
         """Read directions, or a ``state``."""
-        facts, arrays = _load(path, "state" if state else "directions")
-        sound = is_checksum(facts.get("round")) and is_size(facts.get("step")) and is_share(facts.get("share"))
-        sound = sound and set(arrays) in ANSWERS and all(array.ndim <= 2 for array in arrays.values())
+        facts, arrays = read_file(path, ("state" if state else "directions",), {**STEP, "share": is_share})
+        sound = set(arrays) in ANSWERS and all(array.ndim <= 2 for array in arrays.values())
         if not sound or not all(a.dtype.kind == "f" and bool(np.isfinite(a).all()) for a in arrays.values()):
             raise FormatError(f"{path} does not hold sound directions. It may be damaged; ask for it again.")
-        values = {name: facts[name] for name in ("round", "step", "share")}
-        if state:
-            return cls(**values, arrays={}, state=arrays)
-        made = cls(**values, arrays=arrays)
-        if made.id != facts.get("id"):
-            raise FormatError(f"{path} was damaged: its arrays are not what its header says. Ask for it again.")
-        return made
-
-
-def _save(path: Path, kind: str, facts: Mapping[str, object], arrays: Mapping[str, AnyArray]) -> None:
-    header = sealed_text({"format": f"graphquilt {kind}", "version": VERSION, **facts})
-    content = {"header": np.frombuffer(header.encode(), dtype=np.uint8), **arrays}
-    write_private(path, lambda file: write_arrays(file, content))
-
-
-def _load(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-    try:
-        arrays = load_arrays(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
-    header = arrays.pop("header", np.empty(0))
-    if header.dtype != np.uint8 or header.ndim != 1:
-        raise FormatError(f"{path} is not a file of a federated round: it has no header.")
-    facts, intact = sealed_content(header.tobytes(), f"the header of {path}")
-    if facts.get("format") != f"graphquilt {kind}" or facts.get("version") != VERSION or not intact:
-        raise FormatError(f"{path} does not hold {kind} of version {VERSION}, or is damaged; ask for it again.")
-    return facts, arrays
+        made = cls(**{name: facts[name] for name in ("round", "step", "share")}, arrays=arrays)
+        return replace(made, arrays={}, state=arrays) if state else made

@@ -11,12 +11,15 @@ import numpy.typing as npt
 from graphquilt.arrays import AnyArray, Float32Array, Float64Array
 from graphquilt.embedders import FarField, Propagation
 from graphquilt.errors import InputError
-from graphquilt.federated.keys import Member, digest, is_signed, mask
+from graphquilt.federated.keys import Member, is_signed, mask, stream
+from graphquilt.federated.messages import digest
+from graphquilt.federated.nodes import normal
 from graphquilt.federated.round import Round
 from graphquilt.federated.signal import UNIT_BITS, Network
 from graphquilt.federated.sum_messages import Contribution, Directions
 from graphquilt.graph import Graph
 
+MOST_NOISE = 7.0  # standard deviations
 TOLERANCE = 1e-3  # by which rounded rows of unit length may miss it
 WHO = (
     "Masks hide who sent what is wrong: let every party check its network and its version of graphquilt, and invite to "
@@ -70,21 +73,11 @@ def contribute(
     received: Directions | None = None,
     names: Sequence[str] | None = None,
 ) -> Contribution:
-    """Spread the signal in a party's own network, add it up over its own nodes, and mask the sum.
+    """Spread the signal in a party's own network, add it up over its own nodes, and mask the sum for the coordinator.
 
-    Parameters
-    ----------
-    network : Graph or Network
-        The party's network; of a plain Graph all nodes are own nodes.
-    received : Directions, optional
-        What the coordinator sent after the step before; none in the first step.
-    names : sequence of str, optional
-        Names of the features, if the round checks them.
-
-    Returns
-    -------
-    Contribution
-        For the coordinator. The same arguments give the same bits: never send two that differ in one step.
+    Of a plain Graph all nodes are own nodes. ``received`` is what the coordinator sent after the step before, and
+    ``names`` are those of the features, if the round checks them. The same arguments give the same bits: never send two
+    that differ in one step.
     """
     step = 0 if received is None else received.step
     if received is not None and received.complete:
@@ -109,16 +102,22 @@ def plain_sum(
     received: Directions | None = None,
     names: Sequence[str] | None = None,
 ) -> tuple[str, npt.NDArray[np.uint64]]:
-    """Return what a party adds in a step, without masks: ``moment`` or ``product``, and the rounded sum modulo 2^64."""
+    """Return what a party adds in a step, without masks: ``moment`` or ``product``, and the rounded sum modulo 2^64.
+
+    With differential privacy it has noise.
+    """
     network = _checked(network, agreed, member, names)
     graph, far = _placed(network, agreed, member)
-    embedder = _embedder(agreed, received)
-    kept = embedder.prepare(graph, 0, far=far)
+    embedder, noise = _embedder(agreed, received), agreed.signal.noise
+    kept = (replace(embedder, steps=0) if noise else embedder).prepare(graph, 0, far=far)
     ((kind, total),) = embedder.contribute(kept).items()
     bits = agreed.bits(kind)
     if kind == "moment":
         empty = agreed.signal.empty_share(kept, network.own)
         total = np.append(total[_upper(len(total))], np.int64(round(empty * 2.0**UNIT_BITS)))
+    if noise:  # from a secret: asked again, a party sends the same
+        words = stream(member.exchange, bytes.fromhex(agreed.id) + b"noise", len(total))
+        total = total + np.rint(noise * 2.0**UNIT_BITS * normal(words)).astype(np.int64)
     shift = UNIT_BITS - bits
     whole = total.ravel() if shift == 0 else (total.ravel() + (1 << (shift - 1))) >> shift
     return kind, whole.astype(np.int64).view(np.uint64)
@@ -192,8 +191,7 @@ def _checked(network: Graph | Network, agreed: Round, member: Member, names: Seq
     """Refuse a network that is not the one with which the party joined."""
     network = network if isinstance(network, Network) else Network.of(network)
     card, invitation = member.card, agreed.invitation
-    if not invitation.has_key(member.key):
-        raise InputError(f"this is not the key of the round '{invitation.name}' ({invitation.id[:8]}).")
+    invitation.check_key(member.key)
     border = network.n_border if invitation.buckets else 0
     if (network.n_own, border) != (card.nodes, card.border):
         raise InputError(
@@ -275,14 +273,14 @@ def _check_moment(M: Float64Array, empty: float, agreed: Round) -> None:
     """Refuse a total that cannot be the moment of rows of unit length."""
     from scipy.linalg import LinAlgError, cholesky
 
-    n, trace = agreed.n_nodes, float(np.trace(M))
-    largest = float(np.abs(M).max(initial=0))
-    if largest > n * (1 + TOLERANCE) or not abs(trace + empty - n) <= TOLERANCE * n or empty < -TOLERANCE * n:
+    n, trace, noise = agreed.n_nodes, float(np.trace(M)), MOST_NOISE * agreed.signal.noise * len(agreed.cards) ** 0.5
+    largest, slack = float(np.abs(M).max(initial=0)), TOLERANCE * n + noise * (len(M) + 1) ** 0.5
+    if largest > n * (1 + TOLERANCE) + noise or not abs(trace + empty - n) <= slack or empty < -slack:
         raise InputError(
             f"the total is not one of {n} nodes: its trace is {trace + empty:.6g}, its largest entry {largest:.6g}. "
             f"A contribution was scaled or damaged, or masks did not cancel. {WHO}"
         )
-    slack = 1e-9 * n + len(M) * len(agreed.cards) * 2.0 ** -agreed.bits("moment")
+    slack = 1e-9 * n + len(M) * len(agreed.cards) * 2.0 ** -agreed.bits("moment") + noise * len(M) ** 0.5
     try:
         cholesky(M + slack * np.eye(len(M)), lower=True, overwrite_a=True, check_finite=False)
     except LinAlgError as error:

@@ -79,15 +79,6 @@ def array_file(path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iter
 
     Call the function in it with the place of the first value, counted in C order, and the values that follow. Places
     that are never written hold zeros.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp()) / "rows.npy"
-    >>> with array_file(file, (2, 3), np.int16) as write:
-    ...     write(3, np.array([7, 8, 9]))
-    >>> map_array(file).tolist()
-    [[0, 0, 0], [7, 8, 9]]
     """
     kind = np.dtype(dtype)
     with temporary_sibling(path) as part:
@@ -143,14 +134,6 @@ def load_arrays(
 
     Members that hold Python objects are an error, unless they are skipped or ``unpickle`` makes something of their
     bytes.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp()) / "two.npz"
-    >>> save_arrays(file, {"a": np.arange(3), "b": np.ones(2)})
-    >>> load_arrays(file)["a"].tolist()
-    [0, 1, 2]
     """
     with open_archive(path) as archive:
         foreign = [name for name in archive.names if not name.endswith(".npy")]

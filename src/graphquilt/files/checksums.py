@@ -24,13 +24,7 @@ _MOST_AXES = 32
 
 
 def blocks(array: AnyArray) -> Iterator[AnyArray]:
-    """Yield the values of an array in C order, as contiguous pieces of some 16 MB.
-
-    Examples
-    --------
-    >>> [block.tolist() for block in blocks(np.arange(3))]
-    [[0, 1, 2]]
-    """
+    """Yield the values of an array in C order, as contiguous pieces of some 16 MB."""
     if array.ndim == 0 or array.size == 0:
         yield np.ascontiguousarray(array)
         return
@@ -46,11 +40,6 @@ def array_checksum(
 
     ``look`` is called with every piece: an array on a disk is read only once. With ``dtype``, the checksum is
     that of the same values in this type.
-
-    Examples
-    --------
-    >>> array_checksum(np.arange(3))[:12], array_checksum(np.arange(4))[:12]
-    ('ab25350e3e65', 'a1e03200f1f8')
     """
     digest = hashlib.sha256()
     for block in blocks(array):
@@ -73,24 +62,12 @@ def is_checksum(value: object) -> bool:
 
 
 def is_size(value: object) -> TypeGuard[int]:
-    """Return whether a value from a JSON file can be the size of something: a whole number that is not negative.
-
-    Examples
-    --------
-    >>> is_size(3), is_size(-3), is_size(True), is_size(10**30)
-    (True, False, False, False)
-    """
+    """Return whether a value from a JSON file can be the size of something: a whole number that is not negative."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
 
 
 def is_array_entry(entry: object) -> bool:
-    """Return whether a value from a JSON file says ``shape`` and ``dtype`` of an array of plain values.
-
-    Examples
-    --------
-    >>> is_array_entry({"shape": [2, 3], "dtype": "<f8"}), is_array_entry({"shape": [2, 3], "dtype": "|O"})
-    (True, False)
-    """
+    """Return whether a value from a JSON file says ``shape`` and ``dtype`` of an array of plain values."""
     if not isinstance(entry, dict) or not isinstance(entry.get("shape"), list) or len(entry["shape"]) > _MOST_AXES:
         return False
     return (
@@ -101,13 +78,7 @@ def is_array_entry(entry: object) -> bool:
 
 
 def seal(content: Mapping[str, object]) -> dict[str, object]:
-    """Return the content of a JSON file with a ``checksum`` of everything else in it.
-
-    Examples
-    --------
-    >>> seal({"seed": 5})["checksum"][:12]
-    'f282ceca71d4'
-    """
+    """Return the content of a JSON file with a ``checksum`` of everything else in it."""
     text = json.dumps({name: value for name, value in content.items() if name != "checksum"}, sort_keys=True)
     return {**content, "checksum": hashlib.sha256(text.encode()).hexdigest()}
 

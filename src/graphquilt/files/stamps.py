@@ -38,13 +38,7 @@ def stamp(path: Path) -> list[int]:
 
 
 def is_settled(mark: list[int], now: int) -> bool:
-    """Return whether a file was last changed so long before ``now`` that the next change gives it another stamp.
-
-    Examples
-    --------
-    >>> is_settled([8, 5, 5, 1], 10**9), is_settled([8, 5, 5, 1], 10**7)
-    (True, False)
-    """
+    """Return whether a file was last changed so long before ``now`` that the next change gives it another stamp."""
     last = max(mark[1], mark[2])
     return now - last > (_TICK if last % 1_000_000_000 else _COARSE_TICK)
 

@@ -34,16 +34,6 @@ def temporary_sibling(path: Path) -> Iterator[Path]:
     Rename the file to ``path`` when it is complete. Files that killed writers of ``path`` have left are
     removed first: those whose process no longer runs on this host, or that nobody has written to for a day. Those of
     live writers stay.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "ids.txt"
-    >>> with temporary_sibling(path) as part:
-    ...     _ = part.write_text("7", encoding="utf-8")
-    ...     _ = part.replace(path)
-    >>> [entry.name for entry in path.parent.iterdir()]
-    ['ids.txt']
     """
     for other in path.parent.glob(f"{glob.escape(path.stem)}.*.part"):
         with contextlib.suppress(FileNotFoundError):  # another writer has removed it
@@ -77,12 +67,7 @@ def _runs(pid: int) -> bool:
 
 
 def check_disk(folder: Path, needed: int, work: str) -> None:
-    """Raise where the disk of ``folder``, which may not exist yet, has less than ``needed`` bytes left for ``work``.
-
-    Examples
-    --------
-    >>> check_disk(Path("."), 1, "one byte")
-    """
+    """Raise where the disk of ``folder``, which may not exist yet, has less than ``needed`` bytes left for ``work``."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent
@@ -185,14 +170,6 @@ def folder_lock(path: str | os.PathLike[str], *, shard: str | None = None) -> It
     -----
     The operating system keeps the lock (``flock``, or ``locking`` of Windows); it ends with its process, however that
     ends. The content of the file is only for people to read. A thread that has locked a folder may lock it again.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = tempfile.mkdtemp()
-    >>> with folder_lock(folder), folder_lock(folder):
-    ...     sorted(os.listdir(folder))
-    ['lock']
     """
     folder = Path(path).absolute()
     own = (str(folder), threading.get_ident())
@@ -266,16 +243,6 @@ def lock_holders(folder: Path | None) -> set[str]:
     """Return host and process of every run that has locked a folder or a shard of it, without touching the locks.
 
     A process of this host that no longer runs does not count.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> with folder_lock(folder):
-    ...     lock_holders(folder) == {f"{socket.gethostname()}:{os.getpid()}"}
-    True
-    >>> lock_holders(folder)
-    set()
     """
     holders = set()
     for path in [] if folder is None else folder.glob("lock*"):

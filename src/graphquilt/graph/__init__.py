@@ -6,7 +6,7 @@
 from graphquilt.graph.checks import check_labels, group, short_labels
 from graphquilt.graph.files import attach
 from graphquilt.graph.reading.assembly import Duplicates
-from graphquilt.graph.reading.conversion import from_networkx, from_pyg, to_networkx, to_pyg
+from graphquilt.graph.reading.conversion import from_igraph, from_networkx, from_pyg, to_networkx, to_pyg
 from graphquilt.graph.reading.edge_columns import BadRows
 from graphquilt.graph.reading.edges import GraphLike, read_edges
 from graphquilt.graph.reading.outofcore import build_csr
@@ -22,6 +22,7 @@ __all__ = [
     "attach",
     "build_csr",
     "check_labels",
+    "from_igraph",
     "from_networkx",
     "from_pyg",
     "group",

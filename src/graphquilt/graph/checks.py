@@ -54,12 +54,6 @@ class ColumnCheck:
 
     It is called with one piece of the columns after the other and needs little memory. ``indptr`` must have
     passed :func:`check_rows`.
-
-    Examples
-    --------
-    >>> check = ColumnCheck(np.array([0, 2, 3]), 2)
-    >>> check(np.array([0, 1])), check(np.array([0]))
-    (None, None)
     """
 
     def __init__(self, indptr: IntArray, n_columns: int, *, ascending: bool = True) -> None:
@@ -111,11 +105,6 @@ def short_labels(labels: npt.ArrayLike, n_nodes: int) -> IntArray:
     """Check ``labels`` as :func:`check_labels` does, and return them in the shortest type that loops are compiled for.
 
     Loops over all edges look up the label of every neighbour, and are faster if labels take little memory.
-
-    Examples
-    --------
-    >>> short_labels([1, 0, 1], 3).dtype.name
-    'uint16'
     """
     values, p = _cluster_labels(labels, n_nodes)
     return values.astype(np.uint16 if p <= 1 << 16 else index_type(p))
@@ -144,14 +133,7 @@ def _cluster_labels(labels: npt.ArrayLike, n_nodes: int) -> tuple[IntArray, int]
 
 
 def group(labels: IntArray) -> tuple[IntArray, Int64Array]:
-    """Return the nodes in the order of their clusters, and where each cluster starts: (n,) and (p + 1,).
-
-    Examples
-    --------
-    >>> members, starts = group(np.array([1, 0, 1]))
-    >>> members.tolist(), starts.tolist()
-    ([1, 0, 2], [0, 1, 3])
-    """
+    """Return the nodes in the order of their clusters, and where each cluster starts: (n,) and (p + 1,)."""
     starts = np.concatenate([[0], np.cumsum(np.bincount(labels))]).astype(np.int64)
     members = np.empty(len(labels), dtype=index_type(len(labels)))
     kernels.group(labels, starts[:-1].copy(), members)
@@ -159,31 +141,13 @@ def group(labels: IntArray) -> tuple[IntArray, Int64Array]:
 
 
 def check_size(n_rows: int, n_entries: int, what: str = "rows") -> None:
-    """Raise if there are far more rows than entries: a few bytes must not ask for any amount of memory.
-
-    Examples
-    --------
-    >>> check_size(10**12, 3)
-    Traceback (most recent call last):
-    ...
-    graphquilt.errors.FormatError: 1000000000000 rows with 3 entries are not plausible; the file may be damaged.
-    """
+    """Raise if there are far more rows than entries: a few bytes must not ask for any amount of memory."""
     if n_rows > max(_ALWAYS, _PER_ENTRY * n_entries):
         raise FormatError(f"{n_rows} {what} with {n_entries} entries are not plausible; the file may be damaged.")
 
 
 def csr_of(data: object, indices: object, indptr: object, shape: object) -> sp.csr_array:
-    """Return a CSR matrix after checking that its arrays are one.
-
-    Examples
-    --------
-    >>> csr_of(np.ones(2), np.array([0, 1]), np.array([0, 1, 2]), (2, 2)).toarray().tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
-    >>> csr_of(np.ones(2), np.array([0, 9]), np.array([0, 1, 2]), (2, 2))
-    Traceback (most recent call last):
-    ...
-    graphquilt.errors.FormatError: the columns of a sparse matrix must lie in 0..1; found 0..9.
-    """
+    """Return a CSR matrix after checking that its arrays are one."""
     n_rows, n_columns = _shape(shape)
     columns, ends, values = _integers(indices, "indices"), _integers(indptr, "indptr"), _numbers(data)
     if len(ends) != n_rows + 1 or ends[0] != 0 or np.any(ends[1:] < ends[:-1]) or ends[-1] > len(columns):

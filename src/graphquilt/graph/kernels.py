@@ -93,10 +93,7 @@ def group(labels: IntArray, places: Int64Array, members: IntArray) -> None:
 
 @kernel("pairs of clusters")
 def cluster_pairs(
-    csr: tuple[IntArray, IntArray, Float64Array],
-    clusters: tuple[IntArray, IntArray, Int64Array],
-    first: int,
-    last: int,
+    csr: tuple[IntArray, IntArray, Float64Array], clusters: tuple[IntArray, IntArray, Int64Array], first: int, last: int
 ) -> tuple[Int64Array, IntArray, Float64Array]:
     """Sum the weight between each of the clusters first..last-1 and every later one.
 

@@ -30,14 +30,6 @@ def save_largest_component(
 
     Its ``node_ids`` are those of the nodes in ``graph``. Some 4 bytes of memory are needed per node, below 2^31 nodes;
     :meth:`Graph.largest_component` gives the same graph in memory.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> two = Graph(sp.csr_array([[0, 0, 0], [0, 0, 1], [0, 1, 0]]))
-    >>> part = save_largest_component(two, tempfile.mkdtemp())
-    >>> part.n_edges, part.node_ids.tolist()
-    (1, [1, 2])
     """
     target = Path(folder)
     if graph.n_nodes == 0:

@@ -6,16 +6,13 @@ plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` 
 """
 
 from graphquilt.jobs.choosing import Choice, choose_by_labels
-from graphquilt.jobs.description import describe, differences, restore
+from graphquilt.jobs.comparison import Comparison, compare
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.drift import Update
 from graphquilt.jobs.estimator import GraphQuilt
 from graphquilt.jobs.evaluation import (
-    Comparison,
     Diagnosis,
     Evaluation,
-    compare,
-    compare_job,
     diagnose,
     evaluate_job,
     one_encoder,
@@ -25,7 +22,7 @@ from graphquilt.jobs.export import export_embedding, format_of, write_embedding
 from graphquilt.jobs.imported import align_files, import_patches
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.nearest import Neighbours, neighbours
-from graphquilt.jobs.options import Cutting, Recipe, common_motions
+from graphquilt.jobs.options import Cutting, Recipe
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.plan import Plan, Sizes, StagePlan, plan_job, plan_sizes
 from graphquilt.jobs.records import patch_seed, stored_patch_graph
@@ -33,7 +30,8 @@ from graphquilt.jobs.result import EmbeddedPatches, Result
 from graphquilt.jobs.settings import JobSettings
 from graphquilt.jobs.source import Source
 from graphquilt.jobs.status import Advice, JobProgress, JobStatus, fit_advice, follow_job, job_status
-from graphquilt.jobs.steps import cut, embed, stitch
+from graphquilt.jobs.steps import cut, embed
+from graphquilt.jobs.stitching import stitch
 from graphquilt.jobs.store import Record, Store
 from graphquilt.jobs.updating import update
 from graphquilt.jobs.workers import Processes
@@ -65,13 +63,9 @@ __all__ = [
     "Update",
     "align_files",
     "choose_by_labels",
-    "common_motions",
     "compare",
-    "compare_job",
     "cut",
-    "describe",
     "diagnose",
-    "differences",
     "embed",
     "embed_patches",
     "evaluate_job",
@@ -87,7 +81,6 @@ __all__ = [
     "plan_job",
     "plan_sizes",
     "record_evaluation",
-    "restore",
     "stitch",
     "stored_patch_graph",
     "update",

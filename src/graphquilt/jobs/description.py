@@ -97,15 +97,7 @@ def plain(value: object) -> object:
 
 
 def differences(before: Mapping[str, object], now: Mapping[str, object]) -> str:
-    """Say in which entries two descriptions differ; nested descriptions are compared entry by entry.
-
-    Examples
-    --------
-    >>> differences({"dim": 8, "negatives": 2}, {"dim": 8, "negatives": 1})
-    'negatives 2 (now 1)'
-    >>> differences({"embedder": {"name": "SVD", "dim": 8}}, {"embedder": {"name": "SVD", "dim": 4}})
-    'dim 8 (now 4)'
-    """
+    """Say in which entries two descriptions differ; nested descriptions are compared entry by entry."""
     changes = []
     for name in dict.fromkeys((*before, *now)):
         then, asked = before.get(name), now.get(name)
@@ -136,12 +128,6 @@ def restore(description: object, unknown: MakeUnknown) -> object:
         What :func:`describe` returned, perhaps read from a file.
     unknown : callable
         Gets the description of anything else, and returns what takes its place.
-
-    Examples
-    --------
-    >>> from graphquilt.embedders import SVD
-    >>> restore(describe(SVD(4)), dict) == SVD(4)
-    True
     """
     fields = _mapping(description)
     package, _, name = str(fields["name"]).rpartition(".")

@@ -12,9 +12,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -112,15 +112,13 @@ class DirectoryStore:
 
     def __contains__(self, key: object) -> bool:
         try:
-            marker = self._marker(str(key))
-            data = self._data(str(key), marker)
+            data, marker = self._open_marker(str(key))
             return data is None or data.stat().st_size == marker["bytes"]
         except (KeyError, FormatError, FileNotFoundError):
             return False
 
     def __getitem__(self, key: str) -> Record:
-        marker = self._marker(key)
-        data = self._data(key, marker)
+        data, marker = self._open_marker(key)
         if data is None:
             return Record({}, marker["parameters"])
         try:
@@ -131,7 +129,12 @@ class DirectoryStore:
                     "another file. It has to be made again."
                 )
             if self._verified.get(key) != mark:
-                self._verify(data, marker)
+                checksum = file_checksum(data)
+                if checksum != marker["sha256"]:
+                    raise FormatError(
+                        f"{data} does not have the SHA-256 that its marker says (found {checksum[:12]}…, marker "
+                        f"{str(marker['sha256'])[:12]}…): its bytes have changed. It has to be made again."
+                    )
                 self._verified[key] = mark
             arrays = map_arrays(data, tuple(marker["arrays"]))
         except FileNotFoundError:
@@ -154,20 +157,36 @@ class DirectoryStore:
         self.create()
         check_inside(marker_path.parent, self.folder)
         content: dict[str, Any] = {"format": VERSION, "file": None, "parameters": dict(record.parameters)}
-        with translate_disk_errors(self.folder):
+        with translate_disk_errors(self.folder), contextlib.ExitStack() as files:
             marker_path.parent.mkdir(parents=True, exist_ok=True)
             self._verified.pop(key, None)
-            part = _own_file(record, self.folder)
-            if part is not None:
-                self._place_data(key, record, content, part)
-            elif record.arrays:
-                self._write_data(key, record, content)
+            if record.arrays:
+                path = marker_path.with_suffix(".npy" if len(record.arrays) == 1 else ".npz")
+                part = _own_file(record, self.folder)
+                if part is None:
+                    part = files.enter_context(temporary_sibling(path))
+                    with open(part, "wb") as file:
+                        write_arrays(file, record.arrays)
+                        file.flush()
+                        os.fsync(file.fileno())
+                content |= {"sha256": file_checksum(part), "file": path.name, "bytes": part.stat().st_size}
+                arrays = {name: np.asanyarray(array) for name, array in record.arrays.items()}
+                content["arrays"] = {name: {"shape": list(x.shape), "dtype": x.dtype.str} for name, x in arrays.items()}
+                # The old marker must not vouch for new data. If the data is the same, the marker stays: shards of a
+                # job that write one record at once do not take it from each other.
+                with contextlib.suppress(KeyError, FormatError):
+                    if self._open_marker(key)[1].get("sha256") not in (None, content["sha256"]):
+                        marker_path.unlink(missing_ok=True)
+                os.replace(part, path)
             write_text(marker_path, sealed_text(content))
+            if not record.arrays:
+                marker_path.with_suffix(".npy").unlink(missing_ok=True)
             sync_folder(marker_path.parent)
 
     def digest(self, key: str) -> str:
         """Return the digest of a record from its marker, without reading its data."""
-        checksum: str | None = self._marker(key).get("sha256")
+        marker = self._open_marker(key)[1]
+        checksum: str | None = marker.get("sha256") or marker["parameters"].get("rows")
         return Record({}, {}, checksum).digest
 
     def create(self) -> None:
@@ -178,95 +197,40 @@ class DirectoryStore:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 write_text(path, sealed_text(_HEAD))
 
-    def _write_data(self, key: str, record: Record, content: dict[str, Any]) -> None:
-        """Put the arrays in their place and complete ``content``."""
-        with temporary_sibling(self._data_path(key, record)) as part:
-            with open(part, "wb") as file:
-                write_arrays(file, record.arrays)
-                file.flush()
-                os.fsync(file.fileno())
-            self._place_data(key, record, content, part)
-
-    def _data_path(self, key: str, record: Record) -> Path:
-        return self._marker_path(key).with_suffix(".npy" if len(record.arrays) == 1 else ".npz")
-
-    def _place_data(self, key: str, record: Record, content: dict[str, Any], part: Path) -> None:
-        """Rename a file with the arrays and complete ``content``; a marker of other arrays is gone by then."""
-        path = self._data_path(key, record)
-        content["sha256"] = file_checksum(part)
-        content["file"] = path.name
-        content["bytes"] = part.stat().st_size
-        content["arrays"] = {
-            name: {"shape": list(array.shape), "dtype": array.dtype.str}
-            for name, array in ((name, np.asanyarray(array)) for name, array in record.arrays.items())
-        }
-        # The old marker must not vouch for new data. If the data is the same, the marker stays: shards of a job
-        # that write one record at once do not take it from each other.
-        if self._recorded_checksum(key) not in (None, content["sha256"]):
-            self._marker_path(key).unlink(missing_ok=True)
-        os.replace(part, path)
-
-    def _recorded_checksum(self, key: str) -> str | None:
-        """Return the checksum in the marker of a record, if there is one."""
-        try:
-            checksum: str | None = self._marker(key).get("sha256")
-            return checksum
-        except (KeyError, FormatError):
-            return None
-
     def _marker_path(self, key: str) -> Path:
         parts = key.split("/")
         if any(part in ("", ".", "..") or part.startswith(".") or "\\" in part for part in parts) or key in _NAMES:
             raise InputError(f"'{key}' cannot be a key: keys are words with slashes between them, none of {_NAMES}.")
         return self.folder.joinpath(*parts[:-1], parts[-1] + ".json")
 
-    def _marker(self, key: str) -> dict[str, Any]:
+    def _open_marker(self, key: str) -> tuple[Path | None, dict[str, Any]]:
+        """Return the data file of a record, None if it has no arrays, and its marker, or refuse one that cannot be."""
         path = self._marker_path(key)
+        again = "its record has to be made again."
         try:
             marker, whole = read_sealed(path)
         except (FileNotFoundError, NotADirectoryError):
             raise KeyError(key) from None
         except FormatError as error:
-            raise FormatError(f"{str(error).removesuffix('.')}; its record has to be made again.") from error
-        version = marker.get("format")
+            raise FormatError(f"{str(error).removesuffix('.')}; {again}") from error
+        version, file, arrays = marker.get("format"), marker.get("file"), marker.get("arrays")
         if not is_size(version) or not isinstance(marker.get("parameters"), dict):
-            raise FormatError(f"{path} is not a marker of a graphquilt job; its record has to be made again.")
+            raise FormatError(f"{path} is not a marker of a graphquilt job; {again}")
         _refuse_newer(path, version)
         if version < VERSION:
             raise FormatError(
-                f"{path} is not a marker of job format {VERSION} but of {version}; its record has to be made again. "
-                "docs/job-format.md says what a marker has."
+                f"{path} is not a marker of job format {VERSION} but of {version}; {again} docs/job-format.md says "
+                "what a marker has."
             )
-        if marker.get("file") is not None:
-            self._check_data_entries(path, marker)
+        if file is not None:
+            named = isinstance(arrays, dict) and len(arrays) > 0 and all(map(is_array_entry, arrays.values()))
+            if not (is_size(marker.get("bytes")) and is_checksum(marker.get("sha256")) and named):
+                raise FormatError(f"{path} is not a whole marker: bytes, sha256 or arrays is wrong; {again}")
+            if file not in (path.stem + ".npy", path.stem + ".npz"):
+                raise FormatError(f"{path} points to {str(file)[:80]!r}, which is not its own data file; {again}")
         if not whole:
-            raise FormatError(
-                f"{path} does not have its own checksum: it was changed. Its record has to be made again."
-            )
-        return marker
-
-    def _check_data_entries(self, path: Path, marker: Mapping[str, Any]) -> None:
-        """Refuse a marker whose data file or arrays cannot be."""
-        if not is_size(marker.get("bytes")) or not is_checksum(marker.get("sha256")) or not _are_arrays(marker):
-            raise FormatError(
-                f"{path} is not a whole marker: bytes, sha256 or arrays is wrong; its record has to be made again."
-            )
-        if marker["file"] not in (path.stem + ".npy", path.stem + ".npz"):
-            raise FormatError(
-                f"{path} points to {str(marker['file'])[:80]!r}, which is not its own data file; its record has to be "
-                "made again."
-            )
-
-    def _data(self, key: str, marker: Mapping[str, Any]) -> Path | None:
-        return None if marker.get("file") is None else self._marker_path(key).with_name(marker["file"])
-
-    def _verify(self, data: Path, marker: Mapping[str, Any]) -> None:
-        checksum = file_checksum(data)
-        if checksum != marker["sha256"]:
-            raise FormatError(
-                f"{data} does not have the SHA-256 that its marker says (found {checksum[:12]}…, marker "
-                f"{str(marker['sha256'])[:12]}…): its bytes have changed. It has to be made again."
-            )
+            raise FormatError(f"{path} does not have its own checksum: it was changed; {again}")
+        return None if file is None else path.with_name(file), marker
 
     def _check_job(self) -> None:
         path = self.folder / JOB
@@ -306,6 +270,9 @@ class FileClaims:
     """Claims as locked bytes of one file: the operating system gives them back when their process ends."""
 
     def __init__(self, folder: Path) -> None:
+        import fcntl  # not on Windows
+
+        self._fcntl = fcntl
         with translate_disk_errors(folder):
             self._handle = os.open(folder / "lock.claims", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
 
@@ -317,27 +284,34 @@ class FileClaims:
 
     def take(self, number: int) -> bool:
         """Claim a number; return whether no other process has claimed it."""
-        import fcntl
-
         try:
-            fcntl.lockf(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
+            self._fcntl.lockf(self._handle, self._fcntl.LOCK_EX | self._fcntl.LOCK_NB, 1, number)
         except (BlockingIOError, PermissionError):
             return False
         return True
 
     def release(self, number: int) -> None:
         """Give a number back."""
-        import fcntl
-
-        fcntl.lockf(self._handle, fcntl.LOCK_UN, 1, number)
+        self._fcntl.lockf(self._handle, self._fcntl.LOCK_UN, 1, number)
 
 
 @contextlib.contextmanager
-def open_output(store: Store, key: str, shape: tuple[int, int], dtype: str) -> Iterator[FloatArray | None]:
-    """Lend an array in a file, which becomes the record of this key without a copy; None for a store in memory."""
+def open_output(
+    store: Store, key: str, shape: tuple[int, int], dtype: str, *, continued: bool | None = None
+) -> Iterator[FloatArray | None]:
+    """Lend an array in a file, which becomes the record of this key without a copy; None for a store in memory.
+
+    Unless ``continued`` is None, the file survives a run that is killed: the next continues it, or makes a new one.
+    """
     folder = store_folder(store)
     if folder is None:
         yield None
+        return
+    if continued is not None:
+        with translate_disk_errors(folder):
+            mode: Literal["r+", "w+"] = "r+" if continued else "w+"
+            part = output_part(store, key)
+            yield np.lib.format.open_memmap(part, mode=mode, dtype=np.dtype(dtype), shape=shape)
         return
     check_disk(folder, shape[0] * shape[1] * np.dtype(dtype).itemsize, f"the {key}")
     with temporary_sibling(folder / f"{key}.npy") as part:
@@ -346,10 +320,9 @@ def open_output(store: Store, key: str, shape: tuple[int, int], dtype: str) -> I
         yield out
 
 
-def _are_arrays(marker: Mapping[str, Any]) -> bool:
-    """Return whether the arrays of a marker have names, shapes and plain types."""
-    arrays = marker.get("arrays")
-    return isinstance(arrays, dict) and len(arrays) > 0 and all(map(is_array_entry, arrays.values()))
+def output_part(store: Store, key: str) -> Path:
+    """Return the file in which a run that was killed has left a part of an array."""
+    return (store_folder(store) or Path()) / f"{key}.part"
 
 
 def _own_file(record: Record, folder: Path) -> Path | None:

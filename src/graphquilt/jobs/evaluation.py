@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from graphquilt.alignment.patch_index import checked_patch
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.embedders import Embedder, agree, checked_fit, shares_start
 from graphquilt.errors import FormatError, InputError, JobError, MissingExtraError
-from graphquilt.evaluate import EvaluationOptions, Quality, quality
+from graphquilt.evaluate import EvaluationOptions, Quality, inner_product, quality, source_target
 from graphquilt.evaluate.positions import checked_embedding
 from graphquilt.graph import Graph
 from graphquilt.jobs.choosing import labels_used
@@ -66,10 +66,10 @@ def evaluate_job(
         Also measure what local training, averaging and alignment lose, and what the encoder of one patch gives on the
         whole graph. This trains the largest patch once more.
     """
-    X, graph = job.embedding, _job_graph(job)
+    X, graph, options = job.embedding, job_graph(job), suited_score(job, options)
     if labels is not None:
         graph = graph.with_attributes(labels=labels)
-    graph = _without_choosing_labels(job, graph)
+    graph = without_choosing_labels(job, graph)
     measured, losses = quality(X, graph, options=options), None
     figures: dict[str, object] = {name: value for name, value in asdict(measured).items() if value is not None}
     if diagnosis or full is not None:
@@ -84,7 +84,7 @@ def evaluate_job(
     return Evaluation(measured, losses)
 
 
-def _without_choosing_labels(job: Job, graph: Graph) -> Graph:
+def without_choosing_labels(job: Job, graph: Graph) -> Graph:
     """Return the graph without the labels that chose the signal of the job: accuracy on them would be too high."""
     used = labels_used(job.store, graph.n_nodes)
     if used is None or graph.labels is None:
@@ -97,31 +97,10 @@ def _without_choosing_labels(job: Job, graph: Graph) -> Graph:
     return graph.with_attributes(labels=unused)
 
 
-def compare_job(
-    job: Job,
-    *,
-    graph: Graph | None = None,
-    full: npt.ArrayLike | None = None,
-    options: EvaluationOptions = EvaluationOptions(),
-) -> Comparison:
-    """Measure the patches of a job aligned and unaligned, and record the result in the job; see :func:`compare`.
-
-    Parameters
-    ----------
-    job : Job
-        Embedded and aligned; its patches are opened one at a time.
-    graph : Graph, optional
-        With labels, accuracy is measured too; by default the graph of the job.
-    full : array (n, d), optional
-        An embedding of the whole graph.
-    """
-    graph = _job_graph(job) if graph is None else graph
-    if job.patch_graph.n_nodes != graph.n_nodes:
-        raise JobError(f"{job.name} is a job of {job.patch_graph.n_nodes} nodes; this graph has {graph.n_nodes}.")
-    alignment, _ = job.alignment, job.embedding
-    comparison = compare(graph, job.patches, alignment, weights=job.weights, full=full, options=options)
-    record_evaluation(job, {"routes": {route: asdict(measured) for route, measured in comparison.items()}})
-    return comparison
+def suited_score(job: Job, options: EvaluationOptions) -> EvaluationOptions:
+    """Return the options with the score of directed links, if the job's embedder keeps directions."""
+    directed = all(getattr(embedder, "directed", False) for embedder in job.settings.embedders)
+    return replace(options, score=source_target) if directed and options.score is inner_product else options
 
 
 def record_evaluation(job: Job, figures: Mapping[str, object]) -> None:
@@ -156,53 +135,14 @@ def _largest_patch_encoding(job: Job, graph: Graph) -> FloatArray | None:
         return None
 
 
-def _job_graph(job: Job) -> Graph:
+def job_graph(job: Job) -> Graph:
+    """Return the graph of a job, or refuse one that was made from patches alone."""
     if job.graph is None:
         raise JobError(
             f"{job.name} was made from patches alone and has no graph to measure its embedding with. In Python, "
-            "compare_job(job, graph=graph) measures it with a graph that you have."
+            "gq.compare(job, graph=graph) measures it with a graph that you have."
         )
     return job.graph
-
-
-class Comparison(dict[str, Quality]):
-    """The quality of each route: ``full`` (if given), ``l2g`` and ``no-trans``."""
-
-    def __str__(self) -> str:
-        lines = ["| route | AUC | accuracy |", "| --- | --- | --- |"]
-        for route, scores in self.items():
-            accuracy = "–" if scores.accuracy is None else f"{scores.accuracy:.3f} ± {scores.accuracy_std:.3f}"
-            lines.append(f"| {route} | {scores.auc:.3f} | {accuracy} |")
-        return "\n".join(lines)
-
-
-def compare(
-    graph: Graph,
-    patches: Sequence[PatchLike],
-    alignment: Alignment,
-    *,
-    weights: Sequence[npt.ArrayLike] | None = None,
-    full: npt.ArrayLike | None = None,
-    options: EvaluationOptions = EvaluationOptions(),
-) -> Comparison:
-    """Measure the patches aligned (``l2g``) and unaligned (``no-trans``), and one embedding of the whole graph.
-
-    Parameters
-    ----------
-    graph : Graph
-        With labels, accuracy is measured too.
-    weights : sequence of p arrays (k_i,), optional
-        Weights of the rows in the centroid, for aligned and unaligned patches.
-    full : array (n, d), optional
-        An embedding of the whole graph by the same method.
-    options : EvaluationOptions
-        All routes are measured on the same non-edges and splits.
-    """
-    identity = Alignment.identity(len(patches), alignment.dim)
-    embeddings = {} if full is None else {"full": np.asanyarray(full)}
-    embeddings["l2g"] = centroid(patches, alignment, n_nodes=graph.n_nodes, weights=weights)
-    embeddings["no-trans"] = centroid(patches, identity, n_nodes=graph.n_nodes, weights=weights)
-    return Comparison({route: quality(X, graph, options=options) for route, X in embeddings.items()})
 
 
 _ADVICE = {

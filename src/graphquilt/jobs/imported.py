@@ -7,9 +7,7 @@ from concurrent.futures import Executor
 import numpy as np
 
 from graphquilt.alignment import PatchesLike
-from graphquilt.alignment.id_mapping import number_patches
-from graphquilt.alignment.patch_index import check_connected, overlapping_pairs
-from graphquilt.arrays import FloatArray
+from graphquilt.alignment.patch_index import check_connected, number_patches
 from graphquilt.errors import JobError
 from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.job import Job
@@ -19,7 +17,7 @@ from graphquilt.jobs.result import Result
 from graphquilt.jobs.settings import JobSettings, UnavailableEmbedder
 from graphquilt.jobs.store import Record, Store, locked, store_name
 from graphquilt.linalg import Motions
-from graphquilt.patches import PatchGraph
+from graphquilt.patches.graph import PatchGraph, overlapping_pairs
 from graphquilt.progress import ProgressCallback
 
 ALIGN_DEFAULTS = Recipe("align", start=False, motions=Motions(scale=True))  # how they were embedded is unknown
@@ -76,34 +74,17 @@ def import_patches(store: Store, patches: PatchesLike, recipe: Recipe = ALIGN_DE
     check_connected(pairs, numbered.names, node_sets=sets, dim=dim)
     patch_graph = PatchGraph.from_patches(sets, pairs.tolist(), n_nodes=len(numbered.ids))
     described: dict[str, object] = {"name": "files", "patches": numbered.names}
+    patches_digest = patch_graph_fingerprint(patch_graph)
     with locked(store):
-        _check_same(store, patch_graph)
         keep_patch_graph(store, patch_graph, None)
         store["node_ids"] = Record({"node_ids": numbered.ids}, {"n_nodes": len(numbered.ids), "ids": "given"})
         for k, patch in enumerate(numbered.patches):
-            parameters = {"embedder": described, "seed": patch_seed(0, k)}
-            parameters["patches"] = patch_graph_fingerprint(patch_graph)
-            _keep_embedding(store, k, np.asarray(patch.coordinates)[np.argsort(patch.nodes)], parameters)
+            key, X = patch_key(k, "embedding"), np.asarray(patch.coordinates)[np.argsort(patch.nodes)]
+            if key not in store:
+                made_with = {"embedder": described, "seed": patch_seed(0, k), "patches": patches_digest}
+                store[key] = Record({"embedding": X}, made_with)
+            elif fingerprint(store[key].arrays["embedding"]) != fingerprint(X):
+                raise JobError(f"{store_name(store)} has other coordinates for patch {k}. Use another folder.")
     return Job.begin(
         store, JobSettings(embedder=UnavailableEmbedder(described, dim, Motions(scale=True)), recipe=recipe)
     )
-
-
-def _check_same(store: Store, patch_graph: PatchGraph) -> None:
-    """Refuse a store that has other patches."""
-    if "patch_graph" in store:
-        kept = store["patch_graph"].parameters.get("patches")
-        if kept not in (None, patch_graph_fingerprint(patch_graph)):
-            raise JobError(
-                f"{store_name(store)} was made from other files: their ids differ from those of these "
-                f"{patch_graph.n_patches} patches. Use another folder, or remove this one first."
-            )
-
-
-def _keep_embedding(store: Store, patch: int, X: FloatArray, parameters: dict[str, object]) -> None:
-    key = patch_key(patch, "embedding")
-    if key in store:
-        if fingerprint(store[key].arrays["embedding"]) != fingerprint(X):
-            raise JobError(f"{store_name(store)} has other coordinates for patch {patch}. Use another folder.")
-        return
-    store[key] = Record({"embedding": X}, parameters)

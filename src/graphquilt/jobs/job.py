@@ -19,19 +19,20 @@ from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import differences, fingerprint
-from graphquilt.jobs.directory import DirectoryStore, open_output
+from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.patch_embedding import embed_patches
+from graphquilt.jobs.plan import check_room
 from graphquilt.jobs.records import patch_graph_fingerprint, patch_key, stored_patch_graph, survey_graph
 from graphquilt.jobs.result import EmbeddedPatches
 from graphquilt.jobs.settings import JobSettings, keep_settings, readable_settings, stored_settings
 from graphquilt.jobs.source import open_graph, settle_graph
-from graphquilt.jobs.steps import cut_graph, stitch
+from graphquilt.jobs.steps import cut_graph
+from graphquilt.jobs.stitching import stitch_job
 from graphquilt.jobs.store import Record, Store, combined_digest, locked, short_path, store_folder, store_name
 from graphquilt.jobs.sweeps import shard_name
 from graphquilt.jobs.tasks import PatchInputs
-from graphquilt.jobs.versions import settle_rows
 from graphquilt.patches import Patch, PatchGraph
-from graphquilt.progress import ProgressCallback, report, resource_usage
+from graphquilt.progress import ProgressCallback, report
 
 _log = logging.getLogger(__name__)
 
@@ -184,6 +185,11 @@ class Job:
         return self.patch_graph.n_nodes if self.graph is None else self.graph.n_nodes
 
     @property
+    def n_wanted(self) -> int:
+        """Number of patches of all runs."""
+        return self.settings.recipe.runs * self.patch_graph.n_patches
+
+    @property
     def patch_graph(self) -> PatchGraph:
         """The patch graph, of one run."""
         return stored_patch_graph(self.store)
@@ -191,8 +197,7 @@ class Job:
     @property
     def patches(self) -> EmbeddedPatches:
         """The embedded patches of all runs, each opened when needed."""
-        recipe = self.settings.recipe
-        node_sets = self.patch_graph.repeat(recipe.runs).node_sets
+        node_sets = self.patch_graph.repeat(self.settings.recipe.runs).node_sets
         return EmbeddedPatches(self.store, node_sets, settings=self.settings, graph=self.graph)
 
     @property
@@ -263,6 +268,8 @@ class Job:
             whole = "patch_graph" in self.store and bool(self.store["patch_graph"].arrays)
         except FormatError:
             whole = False
+        if not whole:
+            check_room(self, "fennel", "clusters", "patches")
         lock = contextlib.nullcontext() if whole else locked(self.store)
         with lock:
             return cut_graph(self._need_graph(), self.settings, self.store, progress)
@@ -272,19 +279,17 @@ class Job:
 
         A job does not need this: its patches are cut from the graph when they are embedded.
         """
-        settings, node_sets, graph = self.settings, self.patch_graph.node_sets, self._need_graph()
-        embedder, start = settings.embedders[0], settings.recipe.start
+        settings, patches, graph, survey = self.settings, self.patch_graph, self._need_graph(), None
         with locked(self.store):
-            survey = None
-            if start:
-                patches = self.patch_graph
+            if settings.recipe.start:
+                embedder = settings.embedders[0]
                 survey = survey_graph(self.store, graph, embedder, settings.seed, patches, progress=progress)
-            data = PatchInputs(graph, node_sets, survey, patch_graph_fingerprint(self.patch_graph))
-            for k in range(len(node_sets)):
+            data = PatchInputs(graph, patches.node_sets, survey, patch_graph_fingerprint(patches))
+            for k in range(patches.n_patches):
                 key = patch_key(k, "graph")
                 if key not in self.store or not data.suits(self.store[key].parameters):
                     self.store[key] = data.record(k)
-                report(progress, "patch data", k + 1, len(node_sets))
+                report(progress, "patch data", k + 1, patches.n_patches)
 
     def embed(
         self,
@@ -299,6 +304,8 @@ class Job:
         if settings.motions.rotate:
             patch_graph.check_dim(settings.dim)
         only = None if only is None else list(only)
+        if self.count_embedded() == 0:
+            check_room(self, "survey", "embedding", workers=int(getattr(executor, "n_workers", 1)))
         patches = embed_patches(
             self.graph,
             patch_graph,
@@ -321,31 +328,28 @@ class Job:
 
         If the store already has this embedding, nothing is done.
         """
-        settings, patch_graph = self.settings, self.patch_graph
         with contextlib.suppress(JobError, FormatError):
             _ = self.embedding
             return self.alignment
-        self.patches.check(self.settings.dim, self.settings.recipe.runs)
-        shape, precision = (patch_graph.n_nodes, settings.dim), settings.recipe.precision
-        with locked(self.store), open_output(self.store, "embedding", shape, precision) as out:
-            with resource_usage() as cost:
-                alignment, X = stitch(patch_graph, self.patches, executor=executor, progress=progress, out=out)
-                alignment = settle_rows(self.store, alignment, X, free=settings.motions.free)
-            self.keep(alignment, X, cost)
-        report(progress, "embedding", 1, 1)
-        return alignment
+        check_room(self, "alignment")
+        with locked(self.store):
+            return stitch_job(self, executor=executor, progress=progress)
+
+    def keep_alignment(self, alignment: Alignment) -> Record:
+        """Write the alignment of the patches to the store."""
+        record = Record(alignment.to_arrays(), {**self.settings.stitching, "embeddings": self._embeddings_digest()})
+        self.store["alignment"] = record
+        return record
 
     def keep(self, alignment: Alignment, X: FloatArray, cost: Mapping[str, float]) -> None:
         """Write the alignment of the patches to the store, and then the embedding that was made with it."""
-        record = Record(alignment.to_arrays(), {**self.settings.stitching, "embeddings": self._embeddings_digest()})
-        self.store["alignment"] = record
+        record = self.keep_alignment(alignment)
         parameters = {"n_nodes": X.shape[0], "dim": X.shape[1], "alignment": _alignment_fingerprint(record)}
         self.store["embedding"] = Record({"embedding": X}, {**parameters, **cost})
 
     def _embeddings_digest(self) -> str | None:
         """Return the digest of all embedded patches with their nodes, or None if some are missing or damaged."""
-        n_patches = self.settings.recipe.runs * self.patch_graph.n_patches
-        keys = ["patch_graph", *(patch_key(k, "embedding") for k in range(n_patches))]
+        keys = ["patch_graph", *(patch_key(k, "embedding") for k in range(self.n_wanted))]
         try:
             return combined_digest(self.store, keys)
         except (KeyError, FormatError):
@@ -353,7 +357,7 @@ class Job:
 
     def _next_step(self, stitching: str) -> str:
         """Return the command that leads to an embedding: patches come before the alignment."""
-        done, wanted = self.embedded(), self.settings.recipe.runs * self.patch_graph.n_patches
+        done, wanted = self.count_embedded(), self.n_wanted
         if done < wanted:
             return f"embed its patches first ({done} of {wanted} are), then stitch it: {self.command('embed-patches')}"
         return f"{stitching}: {self.command('stitch')}"
@@ -367,13 +371,12 @@ class Job:
 
     def command(self, word: str, *flags: str) -> str:
         """Return a command to copy, with the folder of the job if it has one."""
-        if store_folder(self.store) is None:
-            return shlex.join(["graphquilt", word, "JOB", *flags])
-        return shlex.join(["graphquilt", word, short_path(self.name), *flags])
+        folder = "JOB" if store_folder(self.store) is None else short_path(self.name)
+        return shlex.join(["graphquilt", word, folder, *flags])
 
-    def embedded(self, only: Sequence[int] | None = None) -> int:
+    def count_embedded(self, only: Sequence[int] | None = None) -> int:
         """Return how many patches, of all or ``only`` of some, are embedded."""
-        numbers = range(self.settings.recipe.runs * self.patch_graph.n_patches) if only is None else only
+        numbers = range(self.n_wanted) if only is None else only
         return sum(patch_key(k, "embedding") in self.store for k in numbers)
 
     def _need_graph(self) -> Graph:

@@ -35,6 +35,7 @@ _PURPOSES = {"classes": Signal.classes(), "links": Signal.links()}
 _TRAINING = ("negatives", "blend")  # fields of embedders that a recipe may set
 SMALL = 5_000  # nodes; a graph below this is one patch unless more are asked for
 PER_PATCH = 50_000  # nodes of a patch of a large graph
+MOST_KEPT = 1 << 30  # bytes of patches in one frame that are kept by default
 
 
 def default_patches(n_nodes: int) -> int:
@@ -42,11 +43,6 @@ def default_patches(n_nodes: int) -> int:
 
     A small graph is embedded whole in seconds, and cutting it can only lose something. Above that the paper's 10
     patches are embedded in parallel, and patches of 50 000 nodes stay within what one machine does in a few minutes.
-
-    Examples
-    --------
-    >>> default_patches(34), default_patches(20_000), default_patches(1_000_000)
-    (1, 10, 20)
     """
     return 1 if n_nodes < SMALL else max(10, math.ceil(n_nodes / PER_PATCH))
 
@@ -58,11 +54,6 @@ def default_overlap(dim: int, n_nodes: int, n_patches: int, *, free: bool = True
     a quarter of a cluster where that is fewer, and u is 2 l. Otherwise l is as many nodes as a cluster has on average,
     but no more than 256 or 2 dim, whichever is larger, and never below the dim + 1 that alignment needs; u is 4 l. At
     10 patches of 250 nodes or more and 128 dimensions that is about the paper's (256, 1024).
-
-    Examples
-    --------
-    >>> default_overlap(128, 2560, 10), default_overlap(8, 300, 10), default_overlap(300, 10**6, 10)
-    ((256, 1024), (30, 120), (600, 2400))
     """
     if not free:
         least = max(1, min(16, n_nodes // n_patches // 4))
@@ -151,14 +142,7 @@ class Cutting:
 
 
 def common_motions(embedders: Embedder | Sequence[Embedder], *, start: bool = False) -> Motions:
-    """Return the motions that any of the embedders leaves free; with ``start``, after a shared start.
-
-    Examples
-    --------
-    >>> from graphquilt.embedders import SVD
-    >>> common_motions(SVD(4))
-    Motions(scale=False, rotate=True, translate=True)
-    """
+    """Return the motions that any of the embedders leaves free; with ``start``, after a shared start."""
     first, *others = embedders if isinstance(embedders, Sequence) else [embedders]
     motions = free_motions(first, start=start)
     for embedder in others:
@@ -191,7 +175,12 @@ class Recipe:
     branching : int, optional
         Align level by level, this many patches at a time; see :func:`graphquilt.align`.
     precision : {"float64", "float32", "float16"}
-        The type of the embedding; sums are made in double precision all the same.
+        The type of the embedding; sums are made in double precision all the same. With float16, embedded patches
+        have half precision too.
+    keep_patches : bool, optional
+        Whether a job in a folder keeps its embedded patches. By default it does, unless no motion is free and they
+        would take more than a gigabyte: they are then averaged into the embedding as they come. If False, patches
+        that had to be moved are removed once they are stitched.
     negatives, blend : optional
         Settings of the embedder; None leaves them alone. See :class:`graphquilt.VGAE`.
     purpose : {"classes", "links"}, optional
@@ -215,6 +204,7 @@ class Recipe:
     motions: Motions | None = None
     branching: int | None = None
     precision: Literal["float64", "float32", "float16"] = "float64"
+    keep_patches: bool | None = None
     negatives: int | None = None
     blend: float | None = None
     purpose: Literal["classes", "links"] | None = None
@@ -227,6 +217,8 @@ class Recipe:
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise InputError(f"{field} of a recipe must be an integer of at least {least}, not {value!r}.")
             object.__setattr__(self, field, int(value))
+        if self.motions is not None and not isinstance(self.motions, Motions):
+            raise InputError(f"motions of a recipe are a Motions or None, not {self.motions!r}.")
         if self.precision not in ("float64", "float32", "float16"):
             raise InputError(f"precision of a recipe is float64, float32 or float16, not {self.precision!r}.")
         if self.purpose not in (None, *_PURPOSES):
@@ -236,13 +228,7 @@ class Recipe:
 
     @classmethod
     def paper(cls) -> Recipe:
-        """Return the paper's recipe: separate training, one non-edge per edge, equal row weights.
-
-        Examples
-        --------
-        >>> Recipe.paper().runs, Recipe.paper().negatives
-        (1, 1)
-        """
+        """Return the paper's recipe: separate training, one non-edge per edge, equal row weights."""
         return cls("paper", start=False, negatives=1)
 
     @classmethod
@@ -257,26 +243,14 @@ class Recipe:
 
     @classmethod
     def named(cls, name: str) -> Recipe:
-        """Return the recipe of a name.
-
-        Examples
-        --------
-        >>> Recipe.named("paper") == Recipe.paper()
-        True
-        """
+        """Return the recipe of a name."""
         known = {recipe.name: recipe for recipe in (cls.shared(), cls.reconstruction(), cls.paper())}
         if name not in known:
             raise InputError(f"'{name}' is not a recipe; choose one of {', '.join(known)}.")
         return known[name]
 
     def replace(self, **changes: object) -> Recipe:
-        """Return the recipe with other values; its name then says that it was changed.
-
-        Examples
-        --------
-        >>> Recipe.paper().replace(runs=3).runs, Recipe.paper().replace() == Recipe.paper()
-        (3, True)
-        """
+        """Return the recipe with other values; its name then says that it was changed."""
         differing = {name: value for name, value in changes.items() if getattr(self, name) != value}
         if not differing:
             return self
@@ -305,14 +279,7 @@ class Recipe:
         return dataclasses.replace(embedder, **changes) if changes else embedder
 
     def without_copies(self, embedders: Sequence[Embedder]) -> Recipe:
-        """Return the recipe with one run if the embedders ignore the seed, because more runs would be copies.
-
-        Examples
-        --------
-        >>> from graphquilt.embedders import SVD
-        >>> Recipe(runs=4).without_copies([SVD(4)]).runs
-        1
-        """
+        """Return the recipe with one run if the embedders ignore the seed, because more runs would be copies."""
         if self.runs == 1 or not all(getattr(embedder, "deterministic", False) for embedder in embedders):
             return self
         name = type(embedders[0]).__name__
@@ -322,6 +289,13 @@ class Recipe:
     def undone(self, free: Motions) -> Motions:
         """Return the motions that alignment undoes for embeddings with these free motions."""
         return free if self.motions is None else self.motions
+
+    def averages_at_once(self, free: Motions, patch_graph: PatchGraph, dim: int) -> bool:
+        """Return whether rows of patches go straight into the average, which takes a shared start and one frame."""
+        if self.undone(free).free or not self.start or self.robust or self.refine or self.runs > 1:
+            return False
+        large = patch_graph.n_nodes * dim * np.dtype(self.precision).itemsize > MOST_KEPT
+        return patch_graph.n_patches > 1 and (large if self.keep_patches is None else not self.keep_patches)
 
     def row_weights(self, repeated: PatchGraph, graph: Graph | None) -> Sequence[Float64Array] | None:
         """Return the weight of each row of each patch of all runs, or None if all weights are equal."""
@@ -338,12 +312,3 @@ class Recipe:
             names.append("precision")
         motions = dataclasses.asdict(self.undone(free))
         return {"motions": motions, **{name: plain(getattr(self, name)) for name in names}}
-
-
-def check_recipe(recipe: object) -> None:
-    """Refuse what is not a recipe, such as the name of one."""
-    if not isinstance(recipe, Recipe):
-        raise InputError(
-            f"recipe is a Recipe, not {recipe!r}: pass Recipe.shared(), Recipe.reconstruction(), Recipe.paper() or "
-            "your own Recipe(...)."
-        )

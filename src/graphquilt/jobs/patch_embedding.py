@@ -6,18 +6,19 @@ import contextlib
 import dataclasses
 import itertools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 
 import numpy as np
 
+from graphquilt.arrays import IntArray
 from graphquilt.embedders.adapters import EmbedderLike, as_embedder
 from graphquilt.embedders.contract import Embedder
-from graphquilt.embedders.shared_start import Arrays, SharedStart, checked_arrays, with_start
+from graphquilt.embedders.shared_start import Arrays, SharedStart, checked_arrays, cut_patch, with_start
 from graphquilt.errors import FormatError, InputError, JobError, QuiltError
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import describe, differences
-from graphquilt.jobs.options import Recipe, check_recipe
+from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.records import patch_key, patch_seed
 from graphquilt.jobs.result import EmbeddedPatches
 from graphquilt.jobs.settings import JobSettings, default_embedders, resolve_recipe
@@ -144,7 +145,6 @@ def _settings(
     elif embedder is None and recipe is None and seed is None:
         return carried
     recipe = carried.recipe if recipe is None else recipe
-    check_recipe(recipe)
     seed = carried.seed if seed is None else seed
     embedders = carried.embedder if embedder is None else _with_dims(embedder, graph, patch_graph, seed)
     n_embedders = len(embedders) if isinstance(embedders, tuple) else patch_graph.n_patches
@@ -230,7 +230,8 @@ def _stored_start(run: EmbeddingRun, r: int, step: int, before: Start | None) ->
     if changes:
         _log.warning("the shared start is made again: it was made with %s", changes)
         return None
-    start = Start(record.arrays, record.digest, key, None if taken else f"kept{step}")
+    elsewhere = taken or _sample(run) is not None  # patches have kept nothing for it
+    start = Start(record.arrays, record.digest, key, None if elsewhere else f"kept{step}")
     try:
         _ = _embedder(run, r, start).complete
     except Exception as error:  # the embedder may say anything of a start that it did not make
@@ -243,24 +244,44 @@ def _make_start(run: EmbeddingRun, r: int, step: int, before: Start | None) -> S
     """Let all patches of a run prepare, and combine their contributions, unless another shard has done so by now."""
     p, content = run.patch_graph.n_patches, f"kept{step}"
     patches = range(r * p, (r + 1) * p)
-    if _stored_start(run, r, step, before) is None:
+    sample = _sample(run)
+    if sample is None and _stored_start(run, r, step, before) is None:
         PatchSweep(run, content, [before] * run.settings.recipe.runs).share(patches)
     with run.alone(START, f"round {step + 1} of the shared start"):
         start = _stored_start(run, r, step, before)
         if start is not None:
             return start
-        arrays = _combine(run, _embedder(run, r, before), [patch_key(patch, content) for patch in patches])
+        embedder, keys = _embedder(run, r, before), [patch_key(patch, content) for patch in patches]
+        kept = (run.store[key].arrays for key in keys) if sample is None else _prepared_sample(run, embedder, sample)
+        arrays = _combine(run, embedder, kept, content)
         key = f"starts/{r}/{step}"
         run.store[key] = Record(arrays, _parameters(run, r, step, before))
-        return Start(arrays, run.store[key].digest, key, content)
+        return Start(arrays, run.store[key].digest, key, content if sample is None else None)
 
 
-def _combine(run: EmbeddingRun, embedder: SharedStart, kept: Sequence[str]) -> Arrays:
+def _sample(run: EmbeddingRun) -> IntArray | None:
+    """Return the nodes that decide the start in place of all patches, if the survey names them."""
+    survey = run.inputs.survey
+    return None if survey is None else survey.content.shared.get("sample")
+
+
+def _prepared_sample(run: EmbeddingRun, embedder: SharedStart, sample: IntArray) -> Iterator[Arrays]:
+    """Yield what the sampled nodes keep, as one patch that knows the rest of the graph on average."""
+    if run.graph is None:
+        raise JobError(f"the shared start of {store_name(run.store)} is made from its graph, and none was given.")
+    assert run.inputs.survey is not None
+    content = run.inputs.survey.content
+    once = {name: rows for name, rows in content.nodes.items() if name != "patches"}  # each node counts once
+    part, far = cut_patch(run.graph.undirected(), np.asarray(sample), dataclasses.replace(content, nodes=once))
+    yield embedder.prepare(part, patch_seed(run.settings.seed, 0), far=far)
+
+
+def _combine(run: EmbeddingRun, embedder: SharedStart, kept: Iterable[Arrays], content: str) -> Arrays:
     """Add up what all patches contribute, and return the arrays of the start that follows."""
     try:
         total: Arrays | None = None
-        for key in kept:
-            total = embedder.add(total, embedder.contribute(run.store[key].arrays))
+        for arrays in kept:
+            total = embedder.add(total, embedder.contribute(arrays))
         assert total is not None
         combined = embedder.combine(total, run.settings.seed).start
     except QuiltError:
@@ -270,8 +291,7 @@ def _combine(run: EmbeddingRun, embedder: SharedStart, kept: Sequence[str]) -> A
         raise InputError(f"{dim} dimensions do not fit in memory ({error}). Use fewer (--dim).") from error
     except Exception as error:
         raise JobError(
-            f"the shared start of {store_name(run.store)} cannot be made from what its {len(kept)} patches contribute "
-            f"({type(error).__name__}: {error}). Remove the records '{kept[0].rpartition('/')[2]}' of the patches and "
-            "run again."
+            f"the shared start of {store_name(run.store)} cannot be made from what its patches contribute "
+            f"({type(error).__name__}: {error}). Remove the records '{content}' of the patches and run again."
         ) from error
     return dict(sorted(checked_arrays(combined, f"start of {type(embedder).__name__}").items()))

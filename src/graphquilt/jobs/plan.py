@@ -1,33 +1,40 @@
 """What a job will cost, before the long work: CPU time, memory and disk of each stage.
 
-The constants are those of docs/scaling.md, measured at up to 122 million nodes on one core; another processor may be
-twice as fast or slow. The embedder of a job is measured on two patches.
+The constants are those of docs/scaling.md, measured at up to 122 million nodes; another processor may be twice as fast
+or slow. The embedder of a job is measured on two patches.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphquilt.arrays import Float64Array, Int64Array
-from graphquilt.embedders import Embedder, checked_fit
+from graphquilt.embedders import Embedder, Propagation, checked_fit, free_motions
+from graphquilt.embedders.shared_start import shares_start
 from graphquilt.errors import InputError, JobError, counted
 from graphquilt.files import available_memory
 from graphquilt.graph import Graph
-from graphquilt.jobs.job import Job
 from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.records import graph_of, patch_key, patch_seed
 from graphquilt.jobs.store import store_folder
 from graphquilt.jobs.workers import Processes
 from graphquilt.progress import ProgressCallback, peak_memory, report
 
+if TYPE_CHECKING:
+    from graphquilt.jobs.job import Job
+
 _MARGIN = 1.25  # safety factor on estimates before they are compared with what is free
-_SPARE = 300e6  # bytes for Python, its libraries and the driver
+_ENTRIES = 1.9  # for each edge in a file: both directions, without loops and repetitions
+_SPARE = 130e6  # bytes for Python and its libraries, in each process
+_WALKED = 2.2e9  # entries times columns that a walk adds up in a second
 _SPEED = 3.5e9  # operations per second of products of small matrices
 _TRAINING = 3e10  # operations per second of torch on one core
 _IN_MEMORY = 2**27  # entries of overlap products above which they are in a temporary file, in single precision
@@ -42,6 +49,30 @@ class StagePlan:
     memory: float
     disk: float
     processes: int = 1
+
+    @property
+    def seconds(self) -> float:
+        """Wall seconds, if every process has a core."""
+        return self.cpu_seconds / self.processes
+
+    def check_room(self, folder: Path) -> None:
+        """Refuse the stage before it begins if memory or disk, in ``folder``, is too small for it."""
+        available, free = available_memory(), disk_free(folder)
+        for needed, is_free, what in ((self.memory, available, "memory"), (self.disk, free, "disk")):
+            if needed > is_free:
+                raise JobError(
+                    f"the stage '{self.stage}' needs {_amount(needed)} of {what}, and {_amount(is_free)} are free; "
+                    f"{_LESS.get((self.stage, what), f'free some {what}, or use another machine')}."
+                )
+
+
+_LESS = {  # what needs less
+    ("embedding", "memory"): "use fewer --workers, or more --patches, which are then smaller",
+    ("embedding", "disk"): "--precision float16 halves it, and so does half of --dim",
+    ("centroid", "disk"): "--precision float16 halves it, and so does half of --dim",
+    ("alignment", "memory"): "align level by level (--branching 100), or embed in fewer dimensions (--dim)",
+    ("survey", "disk"): "use another disk (--out)",
+}
 
 
 @dataclass(frozen=True)
@@ -83,6 +114,11 @@ class Sizes:
         """Rows of all patches."""
         return self.n_nodes * (2.3 if self.n_patches > 1 else 1) if self.n_rows is None else self.n_rows
 
+    @property
+    def entries(self) -> float:
+        """Entries of the graph."""
+        return _ENTRIES * self.n_edges
+
 
 def plan_sizes(
     sizes: Sizes, embedder: Embedder, *, recipe: Recipe = Recipe(), workers: int = 1, folder: Path = Path()
@@ -97,25 +133,56 @@ def plan_sizes(
     >>> paper = Sizes(n_nodes=121751666, n_edges=1297748926, n_features=768, n_patches=10000, dim=128)
     >>> plan = plan_sizes(paper, Propagation(128))
     >>> [stage.stage for stage in plan.stages]
-    ['ingest', 'fennel', 'patches', 'embedding', 'alignment', 'centroid']
+    ['ingest', 'clusters', 'patches', 'survey', 'embedding', 'alignment', 'centroid']
     """
-    f, d, rows = sizes.n_features, sizes.dim, sizes.rows * recipe.runs
+    stages = stage_plans(sizes, embedder, recipe, workers)
+    embedding = next(stage for stage in stages if stage.stage == "embedding")
+    if np.isnan(embedding.cpu_seconds):
+        name = type(embedder).__name__
+        raise InputError(f"the cost of {name} must be measured: cut the graph (graphquilt cut), then plan that job.")
+    each = embedding.memory / embedding.processes - _SPARE
+    return _compare_with_free(stages, np.full(embedding.processes, each), folder)
+
+
+def stage_plans(sizes: Sizes, embedder: Embedder, recipe: Recipe, workers: int = 1) -> tuple[StagePlan, ...]:
+    """Estimate every stage; the CPU seconds of an embedder that is not one of graphquilt's are NaN."""
+    starts = recipe.start and shares_start(embedder)
+    free = recipe.undone(free_motions(embedder, start=recipe.start)).free
+    if sizes.n_rows is None and not free:  # overlaps only show how well patches agree
+        sizes = dataclasses.replace(sizes, n_rows=min(1.01, 1 + 16.0 * sizes.n_patches / sizes.n_nodes) * sizes.n_nodes)
+    if sizes.overlap is None and not free:
+        sizes = dataclasses.replace(sizes, overlap=20.0)
+    f, d, n, rows = sizes.n_features, sizes.dim, sizes.n_nodes, sizes.rows * recipe.runs
+    lanes = max(1, min(workers, sizes.n_patches * recipe.runs))
+    largest = 1.5 * sizes.rows / sizes.n_patches * (16 * f + 32 * d + 1200)
+    item = np.dtype(recipe.precision).itemsize if recipe.precision == "float16" else 4.0
+    seconds = _embedding_seconds(sizes, embedder, starts=starts) * recipe.runs
+    memory = lanes * (largest + _SPARE) + _SPARE * (lanes > 1)
+    embedding = StagePlan("embedding", seconds, memory, item * d * rows, lanes)
+    survey = []
+    if starts and sizes.n_patches > 1:
+        k = max(2048, n / 1000)
+        tables = k * (2 * 9 * 256 + 4 * 11 * min(f, 256))
+        cpu = 1.6e-6 * n + 35e-9 * sizes.entries + 16e-9 * n * f
+        survey.append(StagePlan("survey", cpu, 60.0 * n + 2 * tables + _SPARE, 31.0 * n + tables))
+    return (*_graph_plans(sizes, starts=starts), *survey, embedding, *_stitching_plans(sizes, recipe, free, workers))
+
+
+def _embedding_seconds(sizes: Sizes, embedder: Embedder, *, starts: bool) -> float:
+    """Estimate the CPU seconds of embedding all patches once."""
+    f, d, rows = sizes.n_features, sizes.dim, sizes.rows
     per_weight = 6 * getattr(embedder, "max_epochs", 1) / (2 * _TRAINING)
-    name = type(embedder).__name__
+    if isinstance(embedder, Propagation):
+        clusters, reduced = 256 * starts, min(f, 256)
+        walked = (sizes.entries * sizes.rows / sizes.n_nodes + 2 * rows) * (8 * clusters + embedder.steps * reduced)
+        return walked / _WALKED + rows * (2e-6 + (clusters + 3 * reduced) * (4e-10 * d + 6e-9) + 2e-8 * f)
     per_row = {
-        "Propagation": 1e-5 + 2e-5 * (f > 0) + 2e-8 * f + 5e-8 * d,
         "SVD": 8e-6 * d,
         "VGAE": per_weight * (4 * d * f + 8 * d * d),
         "GAE": per_weight * (4 * d * f + 4 * d * d),
         "DGI": per_weight * 2 * d * f,
-    }.get(name)
-    if per_row is None:
-        raise InputError(f"the cost of {name} must be measured: cut the graph (graphquilt cut), then plan that job.")
-    largest = 1.5 * sizes.rows / sizes.n_patches * (16 * f + 64 * d)
-    lanes = max(1, min(workers, sizes.n_patches))
-    embedding = StagePlan("embedding", rows * per_row, lanes * (largest + _SPARE), 4.0 * d * rows, lanes)
-    stages = (*_graph_plans(sizes), embedding, *_stitching_plans(sizes, recipe, workers))
-    return _compare_with_free(stages, np.full(lanes, largest), folder)
+    }
+    return rows * per_row.get(type(embedder).__name__, np.nan)
 
 
 def plan_job(job: Job, *, workers: int = 1, progress: ProgressCallback | None = None) -> Plan:
@@ -149,40 +216,68 @@ def plan_job(job: Job, *, workers: int = 1, progress: ProgressCallback | None = 
         n_patch_edges=len(patch_graph.repeat(recipe.runs).edges),
         overlap=float(patch_graph.overlaps.mean()) if len(patch_graph.edges) else 0.0,
     )
-    stages = (embedding, *_stitching_plans(known, recipe, lanes))
+    free = recipe.undone(job.settings.motions).free
+    stages = (embedding, *_stitching_plans(known, recipe, free, lanes))
     return _compare_with_free(stages, memory, store_folder(job.store) or Path())
 
 
-def _graph_plans(sizes: Sizes) -> tuple[StagePlan, ...]:
+def check_room(job: Job, *names: str, workers: int = 1) -> None:
+    """Refuse stages that the memory, or the disk of the job's folder, is too small for, before they begin."""
+    folder, graph, settings = store_folder(job.store), job.graph, job.settings
+    if folder is None or graph is None:
+        return
+    cut = job.patch_graph if "patch_graph" in job.store else None
+    sizes = Sizes(
+        n_nodes=graph.n_nodes,
+        n_edges=round(graph.n_entries / _ENTRIES),
+        n_features=0 if graph.features is None else int(graph.features.shape[1]),
+        n_patches=min(settings.cutting.n_patches or 1, graph.n_nodes) if cut is None else cut.n_patches,
+        dim=settings.dim,
+        n_patch_edges=None if cut is None else len(cut.edges),
+        n_rows=None if cut is None else float(cut.sizes.sum()),
+    )
+    for stage in stage_plans(sizes, settings.embedders[0], settings.recipe, workers):
+        if stage.stage in names:
+            stage.check_room(folder)
+
+
+def _graph_plans(sizes: Sizes, *, starts: bool) -> tuple[StagePlan, ...]:
     """Estimate the stages from files to patches, each of which is one process."""
-    n, p = sizes.n_nodes, sizes.n_patches
-    entries = 1.9 * sizes.n_edges  # both directions, without loops and repetitions
+    n, p, entries = sizes.n_nodes, sizes.n_patches, sizes.entries
     adjacent = min(p * (p - 1) / 2, 150.0 * p)  # pairs of clusters
+    partition = StagePlan("fennel", 2 * 33e-9 * entries, 12.0 * n + _SPARE, 8.0 * n)
+    if starts:  # fine clusters in ten passes, which METIS merges
+        k = max(2048.0, n / 1000)
+        pairs = min(k * k / 2, 0.15 * entries)
+        partition = StagePlan(
+            "clusters", 45e-8 * entries + 3e-7 * pairs, 20.0 * n + 40 * pairs + _SPARE, 12.0 * n + 12 * pairs
+        )
     return (
-        StagePlan("ingest", 106e-9 * entries, max(2**30, n / 1000) + _SPARE, 8 * entries + 8 * n),
-        StagePlan("fennel", 2 * 33e-9 * entries, 12.0 * n + _SPARE, 8.0 * n),
+        StagePlan("ingest", 130e-9 * entries, max(2**30, n / 1000) + _SPARE, 8 * entries + 8 * n),
+        partition,
         StagePlan("patches", 205e-9 * entries, 24.0 * n + 32 * adjacent + _SPARE, 4 * sizes.rows),
     )
 
 
-def _stitching_plans(sizes: Sizes, recipe: Recipe, workers: int) -> tuple[StagePlan, StagePlan]:
+def _stitching_plans(sizes: Sizes, recipe: Recipe, free: bool, workers: int) -> tuple[StagePlan, StagePlan]:
     """Estimate alignment and centroid of all runs together."""
     d, p, n, rows = sizes.dim, sizes.n_patches * recipe.runs, sizes.n_nodes, sizes.rows * recipe.runs
     m = float(min(10 * p, p * (p - 1) // 2) if sizes.n_patch_edges is None else sizes.n_patch_edges)
     overlap = min(1200.0, n / p) if sizes.overlap is None else sizes.overlap
     measuring = m * (3e-4 + 2 * overlap * d * d / _SPEED + 20 * d**3 / _SPEED)
-    solving = m * 2 * d**3 * 12 / _SPEED  # 12 iterations; more if the patches disagree
+    solving = m * 2 * d**3 * 12 / _SPEED * free  # 12 iterations; more if the patches disagree
     large, products = m * d * d > _IN_MEMORY, 4.0 * m * d * d
     memory = 8.0 * d * d * 5 * p + (products if large else 4 * products)
     if recipe.branching is not None:
         memory = 8.0 * d * d * (p + 12 * recipe.branching) + (0 if large else products)
-    held = _SPARE + 8.0 * n * d * bool(recipe.refine) + 8.0 * rows * bool(recipe.coverage)
-    averaging = rows * (2 * d * d / _SPEED + 2e-8 * d)
+    coverage = bool(recipe.coverage)
+    held = _SPARE + 8.0 * n * d * bool(recipe.refine) + 2.0 * rows * coverage
+    averaging = rows * (2 * d * d * free / _SPEED + 2e-8 * d) + 2e-8 * sizes.entries * coverage
     sums = min(2.0**30, 8.0 * n * d) + 24.0 * d * rows / p
-    precision = float(np.dtype(recipe.precision).itemsize)
+    result = float(np.dtype(recipe.precision).itemsize) * n * d
     return (
         StagePlan("alignment", measuring + solving, memory + held, 8.0 * d * d * p + products * large, workers),
-        StagePlan("centroid", averaging, sums + held, precision * n * d),
+        StagePlan("centroid", averaging + 2e-9 * result, sums + held, result),
     )
 
 
@@ -224,10 +319,7 @@ def _extrapolate(at: Int64Array, values: list[float], sizes: Int64Array) -> Floa
 
 def _compare_with_free(stages: tuple[StagePlan, ...], patches: Float64Array, folder: Path) -> Plan:
     """Compare what the stages need with what is free; ``patches`` are the bytes that each patch takes."""
-    place = folder.absolute()
-    while not place.exists():
-        place = place.parent
-    available, free = available_memory(), float(shutil.disk_usage(place).free)
+    available, free = available_memory(), disk_free(folder)
     advice = []
     for stage in stages:
         if stage.memory * _MARGIN <= available:
@@ -246,6 +338,14 @@ def _compare_with_free(stages: tuple[StagePlan, ...], patches: Float64Array, fol
     if disk > free:
         advice.append(f"the job needs {_amount(disk)} of disk, and {_amount(free)} are free: use a larger disk.")
     return Plan(stages, available, free, tuple(advice))
+
+
+def disk_free(folder: Path) -> float:
+    """Return the bytes that are free on the disk of a folder, which may not exist yet."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    return float(shutil.disk_usage(place).free)
 
 
 def _cores() -> int:

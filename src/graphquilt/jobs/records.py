@@ -30,14 +30,7 @@ def patch_key(patch: int, content: str) -> str:
 
 
 def patch_seed(seed: int, patch: int) -> int:
-    """Return the seed of one patch: that of child ``patch`` of ``SeedSequence(seed).spawn(p)``, for any p.
-
-    Examples
-    --------
-    >>> children = np.random.SeedSequence(7).spawn(4)
-    >>> patch_seed(7, 3) == children[3].generate_state(1)[0]
-    np.True_
-    """
+    """Return the seed of one patch: that of child ``patch`` of ``SeedSequence(seed).spawn(p)``, for any p."""
     return int(np.random.SeedSequence(seed, spawn_key=(patch,)).generate_state(1)[0])
 
 
@@ -295,7 +288,7 @@ def _far_of(arrays: Mapping[str, AnyArray], parameters: Parameters, n: int) -> F
         raise FormatError(f"the survey in a patch's record does not have one row for each of {n} nodes.")
     indptr, clusters, weights = arrays["far_indptr"], arrays.get("far_clusters"), arrays.get("far_weights")
     whole = all(array is not None and array.ndim == 1 and array.dtype.kind in "iu" for array in (indptr, clusters))
-    if clusters is None or not whole or len(indptr) != n + 1:
+    if clusters is None or not whole or len(indptr) not in (n + 1, 2 * n + 1):
         raise FormatError(f"the edges that leave a patch of {n} nodes are not one list of clusters per node.")
     try:
         check_rows(np.asarray(indptr), len(clusters))

@@ -16,12 +16,14 @@ import graphquilt
 from graphquilt.alignment import Alignment
 from graphquilt.alignment.fit import FrameFit
 from graphquilt.alignment.patch_index import checked_patch, stranded_nodes
-from graphquilt.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, IntArray
+from graphquilt.drawing import main_plane, points_svg, sample_rows
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.graph import Graph
 from graphquilt.jobs.records import patch_key, stored_patch_graph
+from graphquilt.jobs.rows import RowFile, shared_rows
 from graphquilt.jobs.settings import JobSettings
-from graphquilt.jobs.store import Store, store_folder, store_name
+from graphquilt.jobs.store import Record, Store, store_folder, store_name
 from graphquilt.patches import LazySequence, Patch, PatchGraph
 
 if TYPE_CHECKING:
@@ -30,24 +32,12 @@ if TYPE_CHECKING:
     from graphquilt.jobs.job import Job
     from graphquilt.jobs.nearest import Neighbours
 
-_DRAWN = 1000  # nodes of the picture in a notebook
-_SIDE = 260  # its side in pixels
-_COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f")
-
 
 class EmbeddedPatches(LazySequence[Patch]):
-    """The embedded patches of a store, each opened whenever it is asked for.
+    """The embedded patches of a store, each opened whenever it is asked for; ``which`` of them, by default all.
 
-    Parameters
-    ----------
-    store : Store
-    node_sets : sequence of int arrays
-        Node ids of each patch; row r of an embedding belongs to ``node_sets[k][r]``.
-    which : sequence of int, optional
-        The numbers of the patches; by default all of them in order.
-    settings : JobSettings, optional
-        How they were embedded: the defaults of :func:`graphquilt.stitch`.
-    graph : Graph, optional
+    Row r of an embedding belongs to ``node_sets[k][r]``. ``settings``, how they were embedded, and ``graph`` are the
+    defaults of :func:`graphquilt.stitch`.
     """
 
     def __init__(
@@ -80,17 +70,34 @@ class EmbeddedPatches(LazySequence[Patch]):
         k = self._which[index]
         return checked_patch((self._node_sets[k], self._coordinates(k)), k)
 
+    def nodes_of(self, index: int) -> IntArray:
+        """Return the nodes of a patch, ascending, without its coordinates."""
+        return self._node_sets[self._which[index]]
+
+    @functools.cached_property
+    def row_file(self) -> RowFile | None:
+        """The file with the rows of nodes that are in one patch only; None if patches are kept."""
+        if not any("rows" in self.store[patch_key(k, "embedding")].parameters for k in self._which):
+            return None
+        n_nodes = 1 + max(int(nodes[-1]) for nodes in self._node_sets)
+        return RowFile.opened(self.store, self._node_sets, n_nodes)
+
     def between(self, index: int, first: int, last: int) -> tuple[IntArray, AnyArray, slice, int]:
         """Return those nodes of a patch that lie in first..last-1, and their coordinates, without checking the rest.
 
         Also return which rows of the patch these are, and how many it has.
         """
         k = self._which[index]
-        nodes, X = self._node_sets[k], self._coordinates(k)
-        if X.ndim != 2 or len(X) != len(nodes):
-            raise FormatError(f"patch {k} has {len(nodes)} nodes and an embedding of shape {X.shape}.")
+        nodes = self._node_sets[k]
         rows = slice(*(int(place) for place in np.searchsorted(nodes, [first, last])))
-        return nodes[rows], X[rows], rows, len(nodes)
+        return nodes[rows], self._coordinates(k, rows), rows, len(nodes)
+
+    def remove(self) -> None:
+        """Remove the embeddings of all patches; their records remain."""
+        for k in self._which:
+            record = self.store[patch_key(k, "embedding")]
+            parameters = {**record.parameters, "rows": record.checksum or record.digest}
+            self.store[patch_key(k, "embedding")] = Record({}, parameters)
 
     @property
     def frame(self) -> FrameFit | None:
@@ -117,10 +124,11 @@ class EmbeddedPatches(LazySequence[Patch]):
                 f"{len(missing)} of {n_patches} patches are not embedded yet, the first is {missing[0]}; finish them "
                 "first (graphquilt embed-patches)."
             )
-        if self[0].dim != dim:
+        width = stored_rows(self.store, self._which[0])[0].shape[1]
+        if width != dim:
             raise InputError(
-                f"patch 0 has {self[0].dim} dimensions, and the settings of {store_name(self.store)} say {dim}; make "
-                "them equal."
+                f"patch 0 has {width} dimensions, and the settings of {store_name(self.store)} say {dim}; make them "
+                "equal."
             )
         several = self.settings is not None and isinstance(self.settings.embedder, tuple)
         for run in range(runs):
@@ -136,14 +144,65 @@ class EmbeddedPatches(LazySequence[Patch]):
                     "from different shared starts; embed them again (graphquilt embed-patches)."
                 )
 
-    def _coordinates(self, k: int) -> AnyArray:
-        try:
-            arrays = self.store[patch_key(k, "embedding")].arrays
-        except KeyError:
-            raise JobError(f"patch {k} is not embedded yet; run the embedding again to finish the job.") from None
-        if "embedding" not in arrays:
-            raise FormatError(f"the embedding of patch {k} has no array 'embedding', but {', '.join(arrays)}.")
-        return arrays["embedding"]
+    def _coordinates(self, k: int, rows: slice = slice(None)) -> AnyArray:
+        nodes, (X, is_part) = self._node_sets[k], stored_rows(self.store, k)
+        if is_part:
+            return self._merged(k, X, rows)
+        if X.ndim != 2 or len(X) != len(nodes):
+            raise FormatError(f"patch {k} has {len(nodes)} nodes and an embedding of shape {X.shape}.")
+        return X[rows]
+
+    def _merged(self, k: int, X: AnyArray, rows: slice) -> AnyArray:
+        """Return rows of a patch from its record, which has those that other patches share, and from the row file."""
+        mask = shared_rows(self.store, self._node_sets[k])
+        before, chosen = int(mask[: rows.start or 0].sum()), mask[rows]
+        own = np.empty((0, X.shape[1]), dtype=X.dtype)
+        if self.row_file is not None and self.row_file.blocks_left > 0:
+            own = self.row_file.of_patch(k).read((rows.start or 0) - before, int((~mask[: rows.stop]).sum()))
+        if len(own) != int((~chosen).sum()):
+            raise JobError(
+                f"the patches of {store_name(self.store)} were averaged into the embedding and not kept; keep them "
+                "with --keep-patches (Recipe.keep_patches) when you embed."
+            )
+        merged = np.empty((len(chosen), X.shape[1]), dtype=X.dtype)
+        merged[chosen], merged[~chosen] = X[before : before + int(chosen.sum())], own
+        return merged
+
+
+def stored_rows(store: Store, patch: int) -> tuple[AnyArray, bool]:
+    """Return the rows in the record of a patch, and whether they are only those that other patches share."""
+    try:
+        record = store[patch_key(patch, "embedding")]
+    except KeyError:
+        raise JobError(f"patch {patch} is not embedded yet; run the embedding again to finish the job.") from None
+    if "embedding" not in record.arrays and "rows" in record.parameters:
+        raise JobError(f"patch {patch} was removed after it was stitched; --keep-patches keeps them.")
+    if "embedding" not in record.arrays:
+        raise FormatError(f"the embedding of patch {patch} has no array 'embedding', but {', '.join(record.arrays)}.")
+    return record.arrays["embedding"], "rows" in record.parameters
+
+
+class SharedRows(LazySequence[Patch]):
+    """The rows of embedded patches that overlaps consist of: those of nodes that are in other patches too."""
+
+    def __init__(self, patches: EmbeddedPatches) -> None:
+        self.patches = patches
+
+    def __len__(self) -> int:
+        return len(self.patches)
+
+    def _item(self, index: int) -> Patch:
+        nodes = self.patches.nodes_of(index)
+        X, is_part = stored_rows(self.patches.store, index)
+        mask = shared_rows(self.patches.store, nodes)
+        return checked_patch((nodes[mask], X if is_part else X[mask]), index)
+
+    def weights(self, weights: Sequence[Float64Array] | None) -> Sequence[Float64Array] | None:
+        """Return the weights of these rows."""
+        if weights is None:
+            return None
+        masks = (shared_rows(self.patches.store, self.patches.nodes_of(k)) for k in range(len(self)))
+        return [weights[k][mask] for k, mask in enumerate(masks)]
 
 
 def _reopen(store: Store, version: str, runs: int, which: tuple[int, ...] | None) -> EmbeddedPatches:
@@ -226,15 +285,19 @@ class Result:
 
     def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
         """Write a page with the map, the patches and the quality of the fit; return its path."""
-        job = self.job
-        if job is None:
-            from graphquilt.jobs.job import Job
+        return Path(graphquilt.report.write_job_report(self.as_job(), Path(path)))
 
-            if not isinstance(self.patches, EmbeddedPatches) or self.patches.settings is None:
-                raise InputError("only the result of gq.embed or gq.align_files knows what a page shows.")
-            job = Job(self.patches.store, self.patches.settings, self.patches.graph)
-            job.keep(self.alignment, self.embedding, {})
-        return Path(graphquilt.report.write_job_report(job, Path(path)))
+    def as_job(self) -> Job:
+        """Return the job that made this, or one in memory that has the same records."""
+        from graphquilt.jobs.job import Job
+
+        if self.job is not None:
+            return self.job
+        if not isinstance(self.patches, EmbeddedPatches) or self.patches.settings is None:
+            raise InputError("only the result of gq.embed or gq.align_files knows how it was made.")
+        job = Job(self.patches.store, self.patches.settings, self.patches.graph)
+        job.keep(self.alignment, self.embedding, {})
+        return job
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: a few facts, the verdict, and the two main directions of the embedding."""
@@ -242,22 +305,8 @@ class Result:
         patches = self.alignment.n_patches
         facts = f"{nodes:,} nodes in {dim} dimensions, {patches} {'patch' if patches == 1 else 'patches'}"
         verdict = "<br>".join(html.escape(line) for line in self.alignment.summary().splitlines()[:3])
-        return f"<div><b>{facts}</b><br>{verdict}<br>{self._picture()}</div>"
-
-    def _picture(self) -> str:
-        """Draw a sample of the nodes in SVG, coloured by class if the graph has labels."""
-        rows = np.linspace(0, len(self.embedding) - 1, min(len(self.embedding), _DRAWN)).astype(np.int64)
-        X = np.asarray(self.embedding[rows], dtype=np.float64)
-        X = X - X.mean(axis=0)
-        _, _, directions = np.linalg.svd(X, full_matrices=False)
-        places = np.zeros((len(X), 2))
-        places[:, : min(2, len(directions))] = X @ directions[:2].T
-        span = np.abs(places).max() or 1.0
-        at = (_SIDE / 2 * (1 + 0.95 * places / span)).round(1)
+        rows = sample_rows(nodes)
         graph = getattr(self.patches, "graph", None)
-        labels = np.zeros(len(rows), dtype=np.int64) if graph is None or graph.labels is None else graph.labels[rows]
-        dots = [
-            f'<circle cx="{x}" cy="{y}" r="2" fill="{_COLOURS[int(label) % len(_COLOURS)] if label >= 0 else "#bbb"}"/>'
-            for (x, y), label in zip(at.tolist(), labels.tolist(), strict=True)
-        ]
-        return f'<svg width="{_SIDE}" height="{_SIDE}" xmlns="http://www.w3.org/2000/svg">{"".join(dots)}</svg>'
+        classes = None if graph is None or graph.labels is None else np.asarray(graph.labels)[rows]
+        picture = points_svg({"": main_plane(self.embedding[rows])}, classes)
+        return f"<div><b>{facts}</b><br>{verdict}<br>{picture}</div>"

@@ -18,7 +18,7 @@ from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files.checksums import is_size
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import describe, differences, plain, restore, restore_values
-from graphquilt.jobs.options import Cutting, Recipe, check_recipe, common_motions
+from graphquilt.jobs.options import Cutting, Recipe, common_motions
 from graphquilt.jobs.records import check_embedder, stored_patch_graph
 from graphquilt.jobs.source import Source
 from graphquilt.jobs.store import Parameters, Record, Store, store_name
@@ -72,11 +72,11 @@ class JobSettings:
     source: Source = Source()
 
     def __post_init__(self) -> None:
-        check_recipe(self.recipe)
-        for name, kind in (("cutting", Cutting), ("source", Source)):
+        for name, kind in (("cutting", Cutting), ("recipe", Recipe), ("source", Source)):
             value = getattr(self, name)
             if not isinstance(value, kind):
-                raise InputError(f"{name} of a job is a {kind.__name__}, not {value!r}.")
+                remedy = ": pass Recipe.shared(), .reconstruction(), .paper() or your own" if kind is Recipe else ""
+                raise InputError(f"{name} of a job is a {kind.__name__}, not {value!r}{remedy}.")
         if not isinstance(self.seed, int | np.integer) or not is_size(int(self.seed)):
             raise InputError(f"seed must be a non-negative integer, not {str(self.seed)[:40]!r}.")
         dims = sorted({embedder.dim for embedder in self.embedders})
@@ -154,15 +154,7 @@ class JobSettings:
 
     @classmethod
     def from_parameters(cls, parameters: Parameters) -> JobSettings:
-        """Return the settings of plain values.
-
-        Raises
-        ------
-        JobError
-            A newer graphquilt wrote them.
-        FormatError
-            They are not settings of a job.
-        """
+        """Return the settings of plain values; refuse those that a newer graphquilt wrote, or that are not settings."""
         version = parameters.get("version")
         if isinstance(version, int) and version > VERSION:
             raise JobError(
@@ -212,13 +204,7 @@ def resolve_recipe(
 
 
 def stored_settings(store: Store) -> JobSettings | None:
-    """Return the settings in a store, or None if it has none.
-
-    Raises
-    ------
-    FormatError
-        They are damaged.
-    """
+    """Return the settings in a store, or None if it has none; refuse damaged ones."""
     try:
         return JobSettings.from_parameters(store[_KEY].parameters)
     except KeyError:

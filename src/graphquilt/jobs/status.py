@@ -25,13 +25,13 @@ from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.records import patch_key
 from graphquilt.jobs.source import graph_damage
-from graphquilt.jobs.steps import stitch
+from graphquilt.jobs.stitching import stitch
 from graphquilt.jobs.store import Store, short_path, store_folder
 from graphquilt.jobs.versions import history
 from graphquilt.patches import PatchGraph
 
 TRIED = 20_000  # nodes of the two patches on which advice is tried
-_RECORDS = ("choice", "clusters", "labels", "patch_graph", "survey", "alignment", "embedding", "evaluation")
+_RECORDS = ("choice", "clusters", "labels", "patch_graph", "survey", "alignment", "embedding", "full", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -44,50 +44,22 @@ class Advice:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """What a job has and what it lacks.
-
-    Attributes
-    ----------
-    settings
-        See :class:`graphquilt.JobSettings`.
-    records
-        The parameters of every record; None if the record does not exist.
-    patches
-        A summary of the patch graph.
-    embedded, wanted
-        How many patches of all runs are embedded, and how many there will be.
-    fit
-        How good the alignment is, in sentences.
-    signal
-        What Propagation embeds, and why; None for other embedders.
-    verdict
-        The fit in one word, or "unknown"; see :func:`graphquilt.alignment.verdict.grade`.
-    advice
-        What to do if the fit is bad, or if the graph is not cut yet.
-    damaged
-        What does not match its checksum; None if not verified.
-    unverified
-        What has no checksum; None if not verified.
-    next
-        The next command, ready to copy, or "nothing".
-    history
-        The updates of the job, the first one first; see :class:`graphquilt.jobs.Update`.
-    """
+    """What a job has and what it lacks."""
 
     job: str
-    settings: dict[str, object]
-    records: dict[str, dict[str, object] | None]
-    patches: dict[str, object] | None
-    embedded: int
+    settings: dict[str, object]  # see :class:`graphquilt.JobSettings`
+    records: dict[str, dict[str, object] | None]  # the parameters of every record; None if the record does not exist
+    patches: dict[str, object] | None  # a summary of the patch graph
+    embedded: int  # how many patches of all runs are embedded, and how many there will be
     wanted: int
-    fit: list[str]
-    signal: str | None
-    verdict: str
-    advice: list[Advice]
-    damaged: list[str] | None
-    unverified: list[str] | None
-    next: str
-    history: list[dict[str, object]]
+    fit: list[str]  # how good the alignment is, in sentences
+    signal: str | None  # what Propagation embeds, and why; None for other embedders
+    verdict: str  # the fit in one word, or "unknown"; see :func:`graphquilt.alignment.verdict.grade`
+    advice: list[Advice]  # what to do if the fit is bad, or if the graph is not cut yet
+    damaged: list[str] | None  # what does not match its checksum; None if not verified
+    unverified: list[str] | None  # what has no checksum; None if not verified
+    next: str  # the next command, ready to copy, or "nothing"
+    history: list[dict[str, object]]  # the updates, the first one first; see :class:`graphquilt.jobs.Update`
 
 
 @dataclass(frozen=True)
@@ -132,8 +104,8 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
         settings=job.settings.to_parameters(),
         records=records,
         patches=job.patch_graph.summary() if is_cut else None,
-        embedded=job.embedded() if is_cut else 0,
-        wanted=job.settings.recipe.runs * job.patch_graph.n_patches if is_cut else 0,
+        embedded=job.count_embedded() if is_cut else 0,
+        wanted=job.n_wanted if is_cut else 0,
         fit=fit,
         signal=signal_in_words(job.store, job.settings.embedder, job.graph),
         verdict=word,
@@ -223,7 +195,7 @@ def _stage(job: Job) -> tuple[str, list[str]]:
     """Return the stage that a job has come to, and the keys of what all patches make in it."""
     if "patch_graph" not in job.store:
         return "cut", []
-    patches = range(job.settings.recipe.runs * job.patch_graph.n_patches)
+    patches = range(job.n_wanted)
     embeddings = [patch_key(k, "embedding") for k in patches]
     if all(key in job.store for key in embeddings):
         return "stitch", embeddings
@@ -265,7 +237,7 @@ def _cut_advice(job: Job) -> list[Advice]:
 def _next_command(job: Job, advice: list[Advice], is_cut: bool) -> str:
     if not is_cut:
         return advice[0].command if advice else f"in Python: Job.open({job.name!r}).run()"
-    if job.embedded() < job.settings.recipe.runs * job.patch_graph.n_patches:
+    if job.count_embedded() < job.n_wanted:
         return job.command("embed-patches")
     try:
         _ = job.embedding

@@ -1,4 +1,4 @@
-"""embed(), and two of its three steps: cut() a graph into overlapping patches, and stitch() embedded patches."""
+"""embed(), and the first of its three steps: cut() a graph into overlapping patches."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment import Alignment, align, align_components, centroid, refine
-from graphquilt.alignment.patch_index import checked_patch
-from graphquilt.arrays import FloatArray, Int64Array
+from graphquilt.arrays import Int64Array
 from graphquilt.embedders.adapters import EmbedderLike
 from graphquilt.embedders.contract import embedder_name
 from graphquilt.errors import FormatError, InputError
@@ -30,14 +27,14 @@ from graphquilt.jobs.records import (
     stored_patch_graph,
     write_patch_graph,
 )
-from graphquilt.jobs.result import EmbeddedPatches, Result
+from graphquilt.jobs.result import Result
 from graphquilt.jobs.settings import JobSettings, default_embedders
 from graphquilt.jobs.source import Source
+from graphquilt.jobs.stitching import stitch
 from graphquilt.jobs.store import Record, Store, record_digest
 from graphquilt.linalg import Motions
 from graphquilt.patches import (
     Multilevel,
-    Patch,
     PatchGraph,
     merge_small,
     patch_graph,
@@ -60,7 +57,7 @@ def embed(
     seed: int = 0,
     choose_by: npt.ArrayLike | None = None,
     executor: Executor | None = None,
-    store: Store | None = None,
+    store: Store | str | os.PathLike[str] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Result:
     """Embed a graph from patches: cut it, embed every patch, stitch.
@@ -88,9 +85,9 @@ def embed(
         :class:`graphquilt.Propagation`. Do not evaluate on the same labels.
     executor : concurrent.futures.Executor, optional
         Works on the embeddings and on the comparison of overlaps.
-    store : Store, optional
-        Keeps every result, and resumes an earlier run. With a :class:`graphquilt.DirectoryStore` the command line can
-        resume the job too.
+    store : Store or path, optional
+        Keeps every result, and resumes an earlier run. With the path of a folder, or a
+        :class:`graphquilt.DirectoryStore`, the command line can resume the job too.
     progress : callable, optional
 
     Returns
@@ -105,6 +102,10 @@ def embed(
     >>> embed(ring, dim=2, n_patches=3).embedding.shape
     (90, 2)
     """
+    if isinstance(store, str | os.PathLike):
+        from graphquilt.jobs.directory import DirectoryStore
+
+        store = DirectoryStore(store)
     records: Store = {} if store is None else store
     embedders, source = default_embedders(embedder, dim), JobSettings.source
     whole: Graph | None = None
@@ -299,97 +300,3 @@ def _labels(
     labels = merge_small(graph, labels, smallest_cluster(cutting.overlap))
     store["labels"] = Record({"labels": labels}, made_with)
     return labels
-
-
-def stitch(
-    patch_graph: PatchGraph,
-    patches: Sequence[Patch],
-    *,
-    motions: Motions | None = None,
-    recipe: Recipe | None = None,
-    graph: Graph | None = None,
-    executor: Executor | None = None,
-    progress: ProgressCallback | None = None,
-    out: FloatArray | None = None,
-) -> tuple[Alignment, FloatArray]:
-    """Align all patches, refine the alignment, and average the aligned patches into one embedding.
-
-    Parameters
-    ----------
-    patch_graph : PatchGraph
-        The one that was embedded; with ``recipe.runs`` above 1 it is repeated here.
-    patches : sequence of Patch
-        What :func:`graphquilt.embed_patches` returned, which carries motions, recipe and graph; or patches from
-        anywhere.
-    motions : Motions, optional
-        The motions that the embedder leaves free; ``recipe.motions`` takes precedence. By default those that
-        ``patches`` carries, and rotations and translations for patches from elsewhere.
-    recipe : Recipe, optional
-        Its runs, robust, branching, coverage, refine and precision. By default the one that ``patches`` carries, and
-        ``Recipe()`` for patches from elsewhere.
-    graph : Graph, optional
-        Needed where ``recipe.coverage`` is above 0 and ``patches`` carries none.
-    executor : concurrent.futures.Executor, optional
-        Compares the overlaps.
-    progress : callable, optional
-    out : float array (n, d), optional
-        Where to put the embedding, for example a memory map.
-
-    Returns
-    -------
-    alignment : Alignment
-    embedding : float array (n, d)
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).normal(size=(12, 2))
-    >>> graph_of_patches = PatchGraph.from_patches([np.arange(8), np.arange(4, 12)])
-    >>> patches = [Patch(np.arange(8), X[:8]), Patch(np.arange(4, 12), 5 - X[4:])]
-    >>> alignment, embedding = stitch(graph_of_patches, patches)
-    >>> round(float(alignment.edge_errors.max()), 6), embedding.shape
-    (0.0, (12, 2))
-    """
-    frame = None
-    if isinstance(patches, EmbeddedPatches):
-        frame, graph = patches.frame, patches.graph if graph is None else graph
-        if patches.settings is not None:
-            motions = patches.settings.motions if motions is None else motions
-            recipe = patches.settings.recipe if recipe is None else recipe
-    recipe = Recipe() if recipe is None else recipe
-    repeated = patch_graph.repeat(recipe.runs)
-    undone = recipe.undone(Motions() if motions is None else motions)
-    n = repeated.n_nodes
-    if repeated.n_patches == 1 and len(patches) == 1:
-        nodes, X = checked_patch(patches[0], 0)
-        out = np.empty((n, X.shape[1]), dtype=recipe.precision) if out is None else out
-        out[nodes] = X
-        alignment = Alignment.identity(1, X.shape[1])
-        return alignment if frame is None or undone.free else replace(alignment, frame=frame), out
-    weights = recipe.row_weights(repeated, graph)
-    if repeated.placement_arbitrary:
-        alignment, _ = align_components(
-            patches,
-            repeated.edges,
-            **vars(undone),
-            robust=recipe.robust,
-            weights=weights,
-            executor=executor,
-            progress=progress,
-        )
-    else:
-        alignment = align(
-            patches,
-            repeated.edges,
-            **vars(undone),
-            robust=recipe.robust,
-            branching=recipe.branching,
-            weights=weights,
-            executor=executor,
-            progress=progress,
-        )
-    if frame is not None and not undone.free:
-        alignment = replace(alignment, frame=frame)
-    turn, shift = undone.rotate, undone.translate
-    alignment = refine(patches, alignment, sweeps=recipe.refine, rotate=turn, translate=shift, weights=weights)
-    out = np.empty((n, alignment.dim), dtype=recipe.precision) if out is None else out
-    return alignment, centroid(patches, alignment, n_nodes=n, weights=weights, out=out, progress=progress)

@@ -21,27 +21,11 @@ Parameters = Mapping[str, object]
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """Arrays, and the parameters that made them.
+    """Arrays, and the parameters that made them."""
 
-    Attributes
-    ----------
-    arrays : mapping of str to array
-        Numbers, booleans or fixed-width text; never Python objects.
-    parameters : mapping
-        Anything that JSON can hold. Parameters are compared by value when a job is resumed.
-    checksum : str, optional
-        That of the arrays, if the store knows it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> Record({"x": np.arange(3)}, {"seed": 0}).arrays["x"].sum()
-    np.int64(3)
-    """
-
-    arrays: Mapping[str, AnyArray]
-    parameters: Parameters = field(default_factory=dict)
-    checksum: str | None = None
+    arrays: Mapping[str, AnyArray]  # numbers, booleans or fixed-width text; never Python objects
+    parameters: Parameters = field(default_factory=dict)  # anything that JSON can hold, compared by value
+    checksum: str | None = None  # that of the arrays, if the store knows it
 
     @functools.cached_property
     def digest(self) -> str:
@@ -67,9 +51,8 @@ class Store(Protocol):
     """Where records are kept: anything with these three methods, a plain dict included.
 
     A store may also have ``folder``, the path that holds its records; workers in other processes then open a pickled
-    copy of the store and read and write it themselves. And it may have ``lock(shard=None)``, a context
-    manager that keeps other runs away; and ``claims()``, by which shards
-    divide work among them (:class:`Claims`).
+    copy of the store and read and write it themselves. And it may have ``lock(shard=None)``, a context manager that
+    keeps other runs away; and ``claims()``, by which shards divide work among them (:class:`Claims`).
     """
 
     def __contains__(self, key: object, /) -> bool:
@@ -86,13 +69,7 @@ class Store(Protocol):
 
 
 def store_folder(store: Store) -> Path | None:
-    """Return the folder of a store, or None if its records are in memory.
-
-    Examples
-    --------
-    >>> store_folder({}) is None
-    True
-    """
+    """Return the folder of a store, or None if its records are in memory."""
     return getattr(store, "folder", None)
 
 

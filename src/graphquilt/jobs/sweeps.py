@@ -28,8 +28,9 @@ from graphquilt.jobs.records import (
     patch_seed,
     survey_graph,
 )
+from graphquilt.jobs.rows import RowFile
 from graphquilt.jobs.settings import JobSettings
-from graphquilt.jobs.store import Claims, Store, combined_digest, locked, record_digest, store_folder
+from graphquilt.jobs.store import Claims, Record, Store, combined_digest, locked, record_digest, store_folder
 from graphquilt.jobs.tasks import (
     GraphReference,
     PatchInput,
@@ -102,6 +103,20 @@ class EmbeddingRun:
             with self.alone(_SURVEY, "the survey of the graph"):
                 survey = survey_graph(self.store, self.graph, embedder, seed, self.patch_graph, progress=self.progress)
         return PatchInputs(self.graph, self.patch_graph.node_sets, survey, self.patches)
+
+    @functools.cached_property
+    def averages_at_once(self) -> bool:
+        """Whether patches are not kept: their rows go straight into the average."""
+        settings = self.settings
+        return self.has_start and settings.recipe.averages_at_once(settings.motions, self.patch_graph, settings.dim)
+
+    @functools.cached_property
+    def row_file(self) -> RowFile | None:
+        """The file for rows that are not kept; None if patches are kept."""
+        if not self.averages_at_once or store_folder(self.store) is None or self.inputs.survey is None:
+            return None
+        node_sets, n, dtype = self.patch_graph.node_sets, self.patch_graph.n_nodes, self.settings.recipe.precision
+        return RowFile(self.store, node_sets, n, dim=self.settings.dim, dtype=dtype)
 
     def begin(self) -> None:
         """Keep the patch graph, and refuse a store with other patches or embeddings."""
@@ -263,7 +278,9 @@ class PatchSweep:
             problem = f"it was made with {changes}" if changes else ""
             shape = (len(self.run.repeated.node_sets[patch]), self.run.embedders[patch].dim)
             embedding = record.arrays.get("embedding")
-            if self.content == "embedding" and (embedding is None or embedding.shape != shape):
+            if "rows" in record.parameters:
+                problem = problem or self._lost_rows(patch, record)
+            elif self.content == "embedding" and (embedding is None or embedding.shape != shape):
                 problem = problem or f"its embedding does not have the shape {shape}"
         except KeyError:
             return False
@@ -274,6 +291,21 @@ class PatchSweep:
             done = "embedded" if self.content == "embedding" else "prepared"
             _log.warning("patch %d is %s again: %s", patch, done, problem)
         return not problem
+
+    def _lost_rows(self, patch: int, record: Record) -> str:
+        """Return what is wrong with the rows of a patch that are not in its record, or nothing."""
+        run, rows = self.run, self.run.row_file
+        if rows is not None and rows.is_whole:
+            damaged = rows.of_patch(patch).checksum() != record.parameters["rows"]
+            return f"its rows in {rows.path.name} have changed" if damaged else ""
+        # They are averaged, or about to be, with an alignment that is stored.
+        try:
+            stored, wanted = run.store["alignment"].parameters, run.settings.stitching
+        except (KeyError, FormatError):
+            return "its rows are gone"
+        begun = (rows is not None and rows.blocks_left >= 0) or "embedding" in run.store
+        fits = begun and not differences({name: stored.get(name) for name in wanted}, wanted)
+        return "" if fits else "its rows were averaged in another way, and not kept"
 
     @property
     def carries_data(self) -> bool:
@@ -298,7 +330,13 @@ class PatchSweep:
             source = inputs.reference
         else:
             source = inputs if here else inputs.extract(data)
-        undone = run.settings.recipe.undone(run.settings.motions)
+        recipe, rows = run.settings.recipe, None
+        undone, half = recipe.undone(run.settings.motions), recipe.precision == "float16"
+        if self.content == "embedding" and run.row_file is not None:
+            if not run.row_file.is_whole:
+                with run.alone(START, "the file of rows"):
+                    run.row_file.create(store)
+            rows = run.row_file.of_patch(patch)
         return PatchTask(
             patch,
             self.content,
@@ -312,6 +350,8 @@ class PatchSweep:
             inputs=source,
             start=(start.key, start.digest) if start is not None and in_folder else None,
             kept=kept if kept is None or in_folder else store[kept].arrays,
+            precision=recipe.precision if half or run.averages_at_once else None,
+            rows=rows,
             store=store if in_folder else None,
             rotation=None if start is None or run.frame is None else run.frame[0],
         )

@@ -15,6 +15,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, IntArray
 from graphquilt.embedders.contract import Embedder, check_spread, checked_fit
+from graphquilt.embedders.direction import reversed_graph
 from graphquilt.embedders.shared_start import (
     Arrays,
     FarField,
@@ -35,6 +36,7 @@ from graphquilt.jobs.records import (
     patch_key,
     stored_survey,
 )
+from graphquilt.jobs.rows import PatchRows, shared_rows
 from graphquilt.jobs.store import Parameters, Record, Store, store_name
 from graphquilt.jobs.versions import turn
 from graphquilt.kernels import settle_worker
@@ -104,7 +106,17 @@ class PatchInputs:
         nodes = self.ordered_nodes(patch)
         if self.survey is None:
             return nodes, self.graph.subgraph(nodes), None
-        return nodes, *cut_patch(self.graph.undirected(), nodes, self.survey.content)
+        graph, backwards = self._views
+        return nodes, *cut_patch(graph, nodes, self.survey.content, backwards=backwards)
+
+    @functools.cached_property
+    def _views(self) -> tuple[Graph, Graph | None]:
+        """The undirected graph; or, for a survey that keeps directions, the graph, and the graph turned round."""
+        assert self.graph is not None
+        assert self.survey is not None
+        if "targets" in self.survey.content.shared:
+            return self.graph, reversed_graph(self.graph)
+        return self.graph.undirected(), None
 
     def ordered_nodes(self, patch: int) -> IntArray:
         """Return the nodes of a patch in the order in which they are cut."""
@@ -191,7 +203,7 @@ class Start:
     arrays: Mapping[str, AnyArray]
     digest: str
     key: str
-    kept: str | None  # the name of the records of what patches keep from its round; None if it was taken over
+    kept: str | None  # the name of what patches keep from the round that made it; None if they did not make it
 
 
 @dataclass(frozen=True)
@@ -215,6 +227,8 @@ class PatchTask:
     inputs: PatchInputs | GraphReference | PatchInput | None = None
     start: tuple[str, str] | None = None  # key and digest of the shared start in the store
     kept: Arrays | str | None = None  # what this patch keeps from the last round, or its key in the store
+    precision: str | None = None  # the type that the embedding is stored in, unless it is that of the embedder
+    rows: PatchRows | None = None  # where the rows go that are not kept
     store: Store | None = None
     rotation: Float64Array | None = None  # onto the frame of an earlier version
 
@@ -288,7 +302,8 @@ def perform(task: PatchTask, progress: ProgressCallback | None = None) -> TaskOu
                     losses = thin_curve(fit.losses)
                 X = np.asarray(fit.embedding)
                 X = X if task.rotation is None else turn(X, task.rotation)
-                arrays: Mapping[str, AnyArray] = {"embedding": X[np.argsort(nodes)] if task.far_field else X}
+                X = _in_precision(X[np.argsort(nodes)] if task.far_field else X, task.precision)
+                arrays: Mapping[str, AnyArray] = {"embedding": X}
             else:
                 assert isinstance(embedder, SharedStart)
                 assert graph is not None
@@ -297,8 +312,7 @@ def perform(task: PatchTask, progress: ProgressCallback | None = None) -> TaskOu
         outcome = TaskOutcome(facts | cost, losses, arrays)
         if task.store is None:
             return outcome
-        marked = {**task.parameters, "worker": f"{socket.gethostname()}:{os.getpid()}"}
-        task.store[patch_key(task.patch, task.content)] = outcome.record(marked)
+        _keep(task.store, task, outcome, nodes)
         return TaskOutcome(outcome.facts)
     except (JobError, MissingExtraError) as error:
         return TaskOutcome(error=str(error), kind="fatal")
@@ -307,6 +321,30 @@ def perform(task: PatchTask, progress: ProgressCallback | None = None) -> TaskOu
         return TaskOutcome(error=str(error).removesuffix("."), kind=kind)
     except Exception as error:
         return TaskOutcome(error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
+
+
+def _keep(store: Store, task: PatchTask, outcome: TaskOutcome, nodes: IntArray) -> None:
+    """Write what a task has made: rows that are not kept go to their file first."""
+    marked = {**task.parameters, "worker": f"{socket.gethostname()}:{os.getpid()}"}
+    if task.rows is not None:
+        assert outcome.arrays is not None
+        X, shared = outcome.arrays["embedding"], shared_rows(store, np.sort(nodes))
+        marked["rows"] = task.rows.write(X[~shared])
+        outcome = replace(outcome, arrays={"embedding": X[shared]})
+    store[patch_key(task.patch, task.content)] = outcome.record(marked)
+
+
+def _in_precision(X: AnyArray, precision: str | None) -> AnyArray:
+    """Return an embedding in the type that it is stored in; refuse coordinates that are too large for it."""
+    if precision is None:
+        return X
+    with np.errstate(over="ignore"):
+        rounded = X.astype(precision, copy=False)
+    if not np.isfinite(rounded).all():
+        raise InputError(
+            f"coordinates as large as {np.abs(X).max():.3g} do not fit into {precision}; use another --precision."
+        )
+    return rounded
 
 
 def _with_start(task: PatchTask) -> tuple[Embedder, Arrays | None]:

@@ -35,7 +35,7 @@ from graphquilt.jobs.records import (
 )
 from graphquilt.jobs.settings import keep_settings
 from graphquilt.jobs.source import Source, keep_graph
-from graphquilt.jobs.steps import stitch
+from graphquilt.jobs.stitching import stitch
 from graphquilt.jobs.store import Record, Store, locked, record_digest, store_folder
 from graphquilt.jobs.versions import FRAME, NEXT, UPDATE, VERSION, copy_record, gone_nodes, history, put_in_place, turn
 from graphquilt.kernels import one_blas_thread
@@ -115,6 +115,9 @@ def update(
 def _known(job: Job) -> Known:
     if job.graph is None:
         raise InputError(f"{job.name} was made from embedded patches, without a graph; there is nothing to update.")
+    recipe, motions = job.settings.recipe, job.settings.motions
+    if recipe.keep_patches is False or recipe.averages_at_once(motions, job.patch_graph, job.settings.dim):
+        raise InputError(f"{job.name} did not keep its patches, which an update needs. Embed with --keep-patches.")
     n = job.graph.n_nodes
     gone = gone_nodes(job.store, n)
     return Known(job.graph, job_ids(job, n), np.zeros(n, dtype=bool) if gone is None else gone)

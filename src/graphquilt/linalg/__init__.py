@@ -1,16 +1,7 @@
 """Linear algebra that knows nothing of nodes or patches: Procrustes, Laplacians, eigenvectors, and the free motions."""
 
 from graphquilt.linalg.laplacian import adjacency, components, conjugate_gradients, solve_grounded
-from graphquilt.linalg.procrustes import (
-    Motions,
-    Polar,
-    centred,
-    nearest_orthogonal,
-    polar,
-    relative_rotation,
-    relative_scale,
-    unit,
-)
+from graphquilt.linalg.procrustes import Motions, centred, nearest_orthogonal, polar, relative_rotation, unit
 from graphquilt.linalg.ranking import average_precision, hits_at, mean_reciprocal_rank, roc_auc
 from graphquilt.linalg.subspace import DENSE_ROWS, Operator, fixed_signs, leading_eigenpairs
 
@@ -18,7 +9,6 @@ __all__ = [
     "DENSE_ROWS",
     "Motions",
     "Operator",
-    "Polar",
     "adjacency",
     "average_precision",
     "centred",
@@ -31,7 +21,6 @@ __all__ = [
     "nearest_orthogonal",
     "polar",
     "relative_rotation",
-    "relative_scale",
     "roc_auc",
     "solve_grounded",
     "unit",

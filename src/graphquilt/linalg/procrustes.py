@@ -1,7 +1,7 @@
 """Orthogonal matrices nearest to given ones, and how one set of points must be scaled and turned to fit another.
 
 Points are rows. If ``a = s_a * Z @ Q_a + t_a`` and ``b = s_b * Z @ Q_b + t_b`` are two views of the same ``Z``, then
-``relative_scale(a, b)`` is ``s_a / s_b`` and ``relative_rotation(a, b)`` is ``Q_a.T @ Q_b`` (Horn 1988).
+``relative_rotation(a, b)`` is ``Q_a.T @ Q_b`` (Horn 1988).
 
 Polar factors of many small matrices come from matrix products alone. An odd polynomial
 ``p(X) = X (a + b X^T X + c (X^T X)^2)`` maps every singular value s of X to ``p(s)`` and keeps the singular vectors, so
@@ -85,32 +85,11 @@ def nearest_orthogonal(matrices: npt.ArrayLike) -> Float64Array:
     return np.asarray(rotations, dtype=np.float64).reshape(given.shape)
 
 
-def relative_scale(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
-    r"""Return the spread of ``a (k, d)`` over that of ``b (k, d)``: :math:`\|a - \bar a\|_F / \|b - \bar b\|_F`.
-
-    # Differs from the paper: its formula takes the root of a sum of vectors; norms are meant (Horn 1988).
-
-    Examples
-    --------
-    >>> relative_scale([[0.0], [8.0]], [[1.0], [3.0]])
-    4.0
-    """
-    (x, _), (y, _) = centred(a), centred(b)
-    of_a, of_b = unit(x), unit(y)
-    return float(np.linalg.norm(x / of_a) / np.linalg.norm(y / of_b) * (of_a / of_b))
-
-
 def relative_rotation(a: npt.ArrayLike, b: npt.ArrayLike) -> Float64Array:
     r"""Return the orthogonal ``R (d, d)`` that turns ``a (k, d)`` onto ``b (k, d)``.
 
     :math:`(a - \bar a) R \approx b - \bar b`. It is the polar factor of :math:`(a - \bar a)^T (b - \bar b)`, the
     relative transformation of the paper's rotation step. A reflection is allowed.
-
-    Examples
-    --------
-    >>> points, turned = [[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]], [[5.0, 5.0], [5.0, 6.0], [3.0, 5.0]]
-    >>> (relative_rotation(points, turned).round(9) + 0.0).tolist()
-    [[0.0, 1.0], [-1.0, 0.0]]
     """
     (x, _), (y, _) = centred(a), centred(b)
     return nearest_orthogonal((x / unit(x)).T @ (y / unit(y)))
@@ -224,11 +203,5 @@ class Motions:
         return self.scale or self.rotate or self.translate
 
     def points_needed(self, dim: int) -> int:
-        """Return how many shared points two patches need in ``dim`` dimensions.
-
-        Examples
-        --------
-        >>> Motions().points_needed(8), Motions(rotate=False).points_needed(8)
-        (9, 1)
-        """
+        """Return how many shared points two patches need in ``dim`` dimensions."""
         return dim + 1 if self.rotate else 2 if self.scale else 1

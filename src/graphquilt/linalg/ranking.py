@@ -31,13 +31,7 @@ def average_precision(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float
 
 
 def hits_at(positive: npt.ArrayLike, negative: npt.ArrayLike, k: int = 50) -> float:
-    """Return the share of positives that score above the k-th best negative; ties do not count.
-
-    Examples
-    --------
-    >>> hits_at([0.9, 0.6, 0.2], [0.7, 0.5, 0.1], k=2)
-    0.6666666666666666
-    """
+    """Return the share of positives that score above the k-th best negative; ties do not count."""
     a, b = np.ravel(positive), np.ravel(negative)
     if len(a) == 0 or not 1 <= k <= len(b):
         raise InputError(f"Hits@{k} needs a positive and {k} negatives; there are {len(a)} and {len(b)}.")
@@ -45,13 +39,7 @@ def hits_at(positive: npt.ArrayLike, negative: npt.ArrayLike, k: int = 50) -> fl
 
 
 def mean_reciprocal_rank(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:
-    """Return the mean of 1 / rank of each positive (p,) among negatives of its own (p, q); ties count one half.
-
-    Examples
-    --------
-    >>> mean_reciprocal_rank([0.9, 0.5], [[0.1, 0.2], [0.7, 0.1]])
-    0.75
-    """
+    """Return the mean of 1 / rank of each positive (p,) among negatives of its own (p, q); ties count one half."""
     a, b = np.ravel(positive), np.asarray(negative)
     if len(a) == 0 or b.shape[:1] != (len(a),):
         raise InputError(f"each of {len(a)} positives needs a row of negatives; their shape is {b.shape}.")

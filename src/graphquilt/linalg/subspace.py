@@ -111,7 +111,7 @@ def _filter_block(
 
 
 def fixed_signs(U: Float64Array) -> Float64Array:
-    """Return the sign, ±1, to give each column of U so that its entry of largest magnitude is positive.
+    """Return the sign, ±1, to give each column of U: its entry of largest magnitude is then positive.
 
     Among entries that are equally large to six digits the first decides, so rounding does not matter.
     """
@@ -131,29 +131,14 @@ def leading_eigenpairs(
 ) -> tuple[Float64Array, Float64Array]:
     """Return the k largest eigenvalues, descending, and their vectors (n, k), of a symmetric operator.
 
-    Parameters
-    ----------
-    product : callable
-        Multiplies an (n, c) array by the operator, whose eigenvalues lie in [0, 1].
-    tol : float
-        The largest residual norm |A u - λ u| of a pair with |u| = 1. If it is not reached in a fixed amount of work,
-        a residual of up to 1e-3 is accepted, with a warning in the log; above that, ConvergenceError is raised.
-    project : callable, optional
-        Removes known, unwanted eigenvectors from an (n, c) array.
-    dtype : type
-        The arrays that ``product`` and ``project`` receive; float32 is twice as fast, and allows a ``tol`` of 1e-5.
+    ``product`` multiplies an (n, c) array by the operator, whose eigenvalues lie in [0, 1], and ``project`` removes
+    known, unwanted eigenvectors from one; both receive arrays of ``dtype``, and float32 is twice as fast. ``tol`` is
+    the largest residual norm |A u - λ u| of a pair with |u| = 1. If it is not reached in a fixed amount of work, a
+    residual of up to 1e-3 is accepted, with a warning in the log; above that, ConvergenceError is raised.
 
-    Notes
-    -----
     The block has more than k vectors. An eigenvalue that repeats gets all its vectors, or any orthonormal ones among
     them if more exist than are wanted. No missing eigenvector has an eigenvalue much above the last; if eigenvalues
     differ by less than ``tol``, the vectors may be mixtures of theirs.
-
-    Examples
-    --------
-    >>> values, U = leading_eigenpairs(lambda x: np.array([[0.2, 0.0], [0.0, 0.3]]) @ x, 2, 1)
-    >>> values.round(12).tolist(), U.tolist()
-    ([0.3], [[0.0], [1.0]])
     """
     if n <= DENSE_ROWS or 4 * k >= n:
         values, U = _dense(product, n, k, project)

@@ -16,8 +16,7 @@ from graphquilt.patches.clusters import (
     merge_clusters,
     merge_small,
 )
-from graphquilt.patches.construction import Limits, patch_graph, smallest_cluster
-from graphquilt.patches.coverage import coverage, coverage_weights
+from graphquilt.patches.construction import Limits, coverage, coverage_weights, patch_graph, smallest_cluster
 from graphquilt.patches.fennel import Fennel
 from graphquilt.patches.graph import PatchGraph
 from graphquilt.patches.partitioners import KaMinPar, Leiden, Louvain, Metis, Partitioner

@@ -17,7 +17,7 @@ from graphquilt.arrays import AnyArray, Float64Array, Int64Array, IntArray
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph, check_labels, group, kernels, short_labels
 from graphquilt.graph.checks import ColumnCheck, check_rows
-from graphquilt.patches.fennel import Fennel, merge_vertices
+from graphquilt.patches.fennel import Fennel
 from graphquilt.patches.partitioners import Metis, Partitioner, check_n_patches, has_metis, metis_labels
 from graphquilt.progress import ProgressCallback
 
@@ -31,14 +31,7 @@ PENALTY = 0.1  # of Fennel in small graphs: with 1, clusters of dense graphs har
 
 
 def edge_cut(graph: Graph, labels: npt.ArrayLike) -> float:
-    """Return the total weight of the edges between clusters, each undirected edge once.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> edge_cut(Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1))), [0, 0, 1, 1])
-    1.0
-    """
+    """Return the total weight of the edges between clusters, each undirected edge once."""
     clusters = check_labels(labels, graph.n_nodes)
     between = np.repeat(clusters, graph.degrees) != clusters[graph.indices]
     total = float(between.sum() if graph.weights is None else graph.weights[between].sum())
@@ -154,17 +147,10 @@ def is_large(graph: Graph) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class CoarseGraph:
-    """The graph between k clusters.
+    """The graph between k clusters."""
 
-    Attributes
-    ----------
-    clusters : int array (n,)
-        The cluster of each node.
-    between : CSR matrix (k, k)
-        The weight of the edges between two clusters, and on the diagonal that of both directions inside one.
-    """
-
-    clusters: IntArray
+    clusters: IntArray  # (n,) the cluster of each node
+    # (k, k): the weight of the edges between two clusters, and on the diagonal that of both directions inside one.
     between: sp.csr_array
 
     @property
@@ -207,14 +193,7 @@ class CoarseGraph:
 
 
 def coarse_graph(graph: Graph, clusters: AnyArray) -> CoarseGraph:
-    """Return the graph between clusters of an undirected graph; ``clusters`` (n,) are 0..k-1 without gaps.
-
-    Examples
-    --------
-    >>> path = Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1)))
-    >>> coarse_graph(path, [0, 0, 1, 1]).between.toarray().tolist()
-    [[2.0, 1.0], [1.0, 2.0]]
-    """
+    """Return the graph between clusters of an undirected graph; ``clusters`` (n,) are 0..k-1 without gaps."""
     labels = short_labels(clusters, graph.n_nodes)
     members, starts = group(labels)
     indptr, indices, values = kernels.quotient(graph.csr, (labels, members, starts))
@@ -228,16 +207,15 @@ def coarse_graph(graph: Graph, clusters: AnyArray) -> CoarseGraph:
 
 
 def merge_clusters(coarse: CoarseGraph, count: int, *, seed: int = 0) -> Int64Array:
-    """Merge clusters into ``count`` larger ones of about equal numbers of nodes, with METIS if installed, int (k,)."""
+    """Merge clusters into ``count`` larger ones, int (k,): about equal in nodes or, without METIS, in clusters."""
     k = coarse.k
     check_n_patches(count, k)
     off = sp.csr_array(coarse.between - sp.diags_array(coarse.between.diagonal()))
     off.eliminate_zeros()
-    csr = off.indptr, off.indices, off.data
-    metis = has_metis()
-    labels = (
-        metis_labels(csr, count, seed=seed, sizes=coarse.sizes) if metis else merge_vertices(csr, coarse.sizes, count)
-    )
+    if has_metis():
+        labels = metis_labels((off.indptr, off.indices, off.data), count, seed=seed, sizes=coarse.sizes)
+    else:
+        labels = default_partitioner(count, seed=seed)(Graph(off))
     merged = np.unique(labels, return_inverse=True)[1].astype(np.int64)
     if merged.max() + 1 < min(count, k) // 2:
         raise InputError(f"{k} clusters were merged into {merged.max() + 1} instead of {count}; ask for fewer.")

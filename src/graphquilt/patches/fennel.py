@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray, Float64Array, Int64Array, IntArray
+from graphquilt.arrays import Float64Array, Int64Array, IntArray
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.graph.kernels import breadth_first
@@ -98,53 +98,6 @@ class Fennel:
             if state[3] == 0:
                 break
         return fill_empty(graph, labels.astype(np.int64), p)
-
-
-def merge_vertices(
-    csr: tuple[AnyArray, AnyArray, AnyArray], sizes: AnyArray, count: int, *, passes: int = 10, balance: float = 1.1
-) -> Int64Array:
-    """Return the cluster of each vertex, (n,), by Fennel's rule for vertices of different ``sizes`` (n,).
-
-    This is for graphs between clusters, where METIS is not installed.
-    """
-    indptr, indices, weights = csr[0].astype(np.int64), csr[1].astype(np.int64), csr[2]
-    total, cap = float(sizes.sum()), max(balance * float(sizes.sum()) / count, float(sizes.max()))
-    alpha = 1.5 * float(weights.sum()) / 2 * count**0.5 / total**1.5
-    labels, loads = np.full(len(sizes), -1, dtype=np.int64), np.zeros(count)
-    visits = breadth_first(indptr, indices, np.random.default_rng(0).permutation(len(sizes)))
-    for _ in range(passes):
-        if not merge_pass((indptr, indices, weights), (sizes.astype(np.float64), visits), labels, loads, (alpha, cap)):
-            break
-    return labels
-
-
-@kernel("merging clusters", writes=("labels", "loads"))
-def merge_pass(
-    csr: tuple[IntArray, IntArray, Float64Array],
-    vertices: tuple[Float64Array, Int64Array],
-    labels: Int64Array,
-    loads: Float64Array,
-    rule: tuple[float, float],
-) -> int:
-    """Put every vertex, in the order given, where Fennel's rule wants it; return how many have moved."""
-    (indptr, indices, weights), (sizes, visits), (alpha, cap) = csr, vertices, rule
-    gain, moved = np.zeros(len(loads)), 0
-    for v in visits:
-        if labels[v] >= 0:
-            loads[labels[v]] -= sizes[v]
-        for e in range(indptr[v], indptr[v + 1]):
-            if labels[indices[e]] >= 0 and indices[e] != v:
-                gain[labels[indices[e]]] += weights[e]
-        best, best_score = int(np.argmin(loads)), -np.inf
-        for c in range(len(loads)):
-            score = gain[c] - alpha * np.sqrt(loads[c])
-            if score > best_score and loads[c] + sizes[v] <= cap:
-                best, best_score = c, score
-        gain[:] = 0.0
-        moved += best != labels[v]
-        labels[v] = best
-        loads[best] += sizes[v]
-    return moved
 
 
 @jit

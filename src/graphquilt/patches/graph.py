@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, Int64Array, IntArray
+from graphquilt.arrays import AnyArray, Int64Array, IntArray, refuse_masked
+from graphquilt.drawing import network_svg
 from graphquilt.errors import CoverError, DisconnectedError, FormatError, InputError, OverlapError
 from graphquilt.files import map_arrays, save_arrays, translate_disk_errors
 from graphquilt.linalg import components as connected_parts
@@ -67,7 +68,7 @@ class PatchGraph:
 
     def __post_init__(self) -> None:
         sets = NodeSets.gather(self.node_sets)
-        edges = _order_edges(self.edges, len(sets))
+        edges = np.sort(checked_pairs(self.edges, len(sets)), axis=1)
         object.__setattr__(self, "node_sets", sets)
         object.__setattr__(self, "edges", edges)
         _check_cover(sets, self.n_nodes)
@@ -113,7 +114,7 @@ class PatchGraph:
         if len(sets) == 0:
             raise CoverError("there are no patches.")
         n = int(sets.nodes.max()) + 1 if n_nodes is None else n_nodes
-        pairs = _sharing_pairs(sets, min_overlap) if edges is None else np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+        pairs = overlapping_pairs(sets, min_overlap) if edges is None else np.asarray(edges)
         return cls(sets, pairs, n, components)
 
     @property
@@ -137,20 +138,11 @@ class PatchGraph:
         return bool(len(self.component) and self.component.max() > 0)
 
     def check_dim(self, dim: int) -> None:
-        """Raise unless every edge shares the ``dim + 1`` nodes that aligning in ``dim`` dimensions needs.
-
-        Examples
-        --------
-        >>> PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]]).check_dim(1)
-        """
+        """Raise unless every edge shares the ``dim + 1`` nodes that aligning in ``dim`` dimensions needs."""
         if len(self.edges) and self.overlaps.min() <= dim:
             k = int(self.overlaps.argmin())
             i, j = self.edges[k]
-            raise OverlapError(
-                f"patches {i} and {j} share {self.overlaps[k]} nodes; aligning in {dim} dimensions needs at least "
-                f"{dim + 1}. Drop the edge ({i}, {j}), enlarge the overlap to at least {dim + 1}, or embed in at "
-                f"most {self.overlaps[k] - 1} dimensions."
-            )
+            check_overlap(i, j, int(self.overlaps[k]), least=dim + 1, dim=dim)
 
     def repeat(self, runs: int) -> PatchGraph:
         """Return the patch graph of several runs, with every patch ``runs`` times.
@@ -177,13 +169,7 @@ class PatchGraph:
         return PatchGraph(NodeSets(np.tile(sets.nodes, runs), starts), edges, self.n_nodes, self.components, report)
 
     def summary(self) -> dict[str, Any]:
-        """Return sizes, overlaps and oversampling as plain numbers, with the report of how the patches were made.
-
-        Examples
-        --------
-        >>> PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]]).summary()["node_oversampling"]
-        1.5
-        """
+        """Return sizes, overlaps and oversampling as plain numbers, with the report of how the patches were made."""
         return {
             "n_nodes": self.n_nodes,
             "n_patches": self.n_patches,
@@ -212,14 +198,7 @@ class PatchGraph:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> PatchGraph:
-        """Make a patch graph of what :meth:`to_arrays` returned; node lists that are memory maps stay so.
-
-        Examples
-        --------
-        >>> patches = PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]])
-        >>> PatchGraph.from_arrays(patches.to_arrays())
-        PatchGraph(2 patches of 4 nodes, 1 edges)
-        """
+        """Make a patch graph of what :meth:`to_arrays` returned; node lists that are memory maps stay so."""
         missing = set(_NAMES) - set(arrays)
         if missing:
             raise FormatError(
@@ -253,22 +232,18 @@ class PatchGraph:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> PatchGraph:
-        """Open a file that :meth:`save` wrote; its node lists are read on use.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> file = tempfile.mkdtemp() + "/patches.npz"
-        >>> PatchGraph.from_patches([[0, 1, 2], [1, 2, 3]]).save(file)
-        >>> PatchGraph.load(file).n_patches
-        2
-        """
+        """Open a file that :meth:`save` wrote; its node lists are read on use."""
         try:
             return cls.from_arrays(map_arrays(Path(path), _NAMES))
         except FileNotFoundError as error:
             raise FormatError(f"{path} does not exist.") from error
         except (ValueError, OSError, MemoryError) as error:
             raise FormatError(f"{path} is not a complete patch graph file: {error}. Make the patches again.") from error
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: a few facts, and the patches with the overlaps that join them."""
+        facts = f"{self.n_patches:,} patches of {self.n_nodes:,} nodes, {len(self.edges):,} patch edges"
+        return f"<div><b>{facts}</b><br>{network_svg(self.sizes, self.edges, self.overlaps)}</div>"
 
     def __repr__(self) -> str:
         return f"PatchGraph({self.n_patches} patches of {self.n_nodes} nodes, {len(self.edges)} edges)"
@@ -298,23 +273,38 @@ def _spread(values: Int64Array) -> dict[str, float]:
     return {"min": int(values.min()), "mean": round(float(values.mean()), 2), "max": int(values.max())}
 
 
-def _order_edges(edges: npt.ArrayLike, n_patches: int) -> Int64Array:
-    pairs = np.asarray(edges, dtype=np.int64)
-    if pairs.size == 0:
-        return np.empty((0, 2), dtype=np.int64)
-    if pairs.ndim != 2 or pairs.shape[1] != 2:
-        raise InputError(f"patch edges are pairs, an array (m, 2); this one is {pairs.shape}.")
-    if pairs.min() < 0 or pairs.max() >= n_patches:
-        raise InputError(f"patch edges name patches 0..{n_patches - 1}; found {int(pairs.min())}..{int(pairs.max())}.")
-    loops = pairs[:, 0] == pairs[:, 1]
-    if loops.any():
-        raise InputError(f"patch {pairs[loops.argmax(), 0]} is joined to itself; drop that edge.")
-    pairs = np.sort(pairs, axis=1)
-    distinct, counts = np.unique(pairs, axis=0, return_counts=True)
-    if counts.max() > 1:
-        i, j = distinct[counts.argmax()]
-        raise InputError(f"the patch edge ({i}, {j}) is given {counts.max()} times; give each pair once.")
-    return pairs
+def checked_pairs(edges: npt.ArrayLike, p: int) -> Int64Array:
+    """Return ``edges (m, 2)`` as they are, after checking that they are distinct pairs of ``p`` patches."""
+    refuse_masked(edges=edges)
+    array = np.asarray(edges) if np.size(edges) else np.empty((0, 2), dtype=np.int64)
+    if array.shape[1:] != (2,) or not np.issubdtype(array.dtype, np.integer):
+        raise InputError(
+            f"edges are pairs of patch numbers (m, 2); these have shape {array.shape} and type {array.dtype}."
+        )
+    outside = array[(array < 0).any(axis=1) | (array >= p).any(axis=1)]
+    if len(outside):
+        raise InputError(
+            f"the edge {tuple(outside[0].tolist())} names a patch that is not there; there are {p}, 0 to {p - 1}."
+        )
+    loops = array[array[:, 0] == array[:, 1]]
+    if len(loops):
+        raise InputError(f"the edge {tuple(loops[0].tolist())} joins a patch to itself; drop it.")
+    pairs = np.sort(array.astype(np.int64), axis=1)
+    unique, counts = np.unique(pairs[:, 0] * p + pairs[:, 1], return_counts=True)
+    if len(unique) < len(pairs):
+        twice = divmod(int(unique[counts.argmax()]), p)
+        raise InputError(f"the edge {twice} is given {counts.max()} times; keep one.")
+    return array.astype(np.int64)
+
+
+def check_overlap(i: object, j: object, share: int, *, least: int, dim: int) -> None:
+    """Refuse an edge between the patches named i and j that share fewer than ``least`` nodes."""
+    if share < least:
+        raise OverlapError(
+            f"patches {i} and {j} share {share} nodes; aligning in {dim} dimensions needs at least {least}. "
+            f"Drop the edge ({i}, {j}), enlarge the overlap"
+            + (f", or embed in at most {share - 1} dimensions." if share > 1 else ".")
+        )
 
 
 def _check_cover(sets: NodeSets, n_nodes: int) -> None:
@@ -349,11 +339,18 @@ def _check_cover(sets: NodeSets, n_nodes: int) -> None:
     )
 
 
-def _sharing_pairs(sets: NodeSets, min_overlap: int) -> Int64Array:
-    ids, columns = np.unique(sets.nodes, return_inverse=True)  # memory follows the number of nodes, not the largest id
-    ones, shape = np.ones(len(columns), dtype=np.int64), (len(sets), len(ids))
-    B = sp.csr_array((ones, columns.ravel(), sets.starts), shape=shape)
-    shared = sp.triu(B @ B.T, k=1).tocoo()
-    enough = shared.data >= min_overlap
+def overlapping_pairs(node_sets: Sequence[IntArray], least: int) -> Int64Array:
+    """Return all pairs of patches ``(m, 2)``, i < j, that share at least ``least`` nodes."""
+    shared = count_shared(node_sets)
+    enough = shared.data >= least
     pairs = np.stack([shared.row[enough], shared.col[enough]], axis=1).astype(np.int64)
     return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+
+
+def count_shared(node_sets: Sequence[IntArray]) -> sp.coo_array:
+    """Count the shared nodes of all pairs of patches, by one product of the patch-node incidence with its transpose."""
+    sets = NodeSets.gather(node_sets)
+    ids, columns = np.unique(sets.nodes, return_inverse=True)  # memory follows the number of nodes, not the largest id
+    ones, shape = np.ones(len(columns), dtype=np.int32), (len(sets), len(ids))
+    incidence = sp.csr_array((ones, columns.ravel(), sets.starts), shape=shape)
+    return sp.coo_array(sp.triu(incidence @ incidence.T, k=1))

@@ -258,47 +258,40 @@ def overlap_sizes(nodes: IntArray, starts: Int64Array, edges: Int64Array) -> Int
     return result
 
 
-@kernel("spanning tree of the patch graph", writes=("chosen", "degree", "parent"))
-def spanning_tree(
-    edges: Int64Array, order: Int64Array, limit: Int64Array, chosen: BoolArray, degree: Int64Array, parent: Int64Array
+@kernel("choice of patch edges", writes=("chosen", "degree", "parent"))
+def choose_edges(
+    edges: Int64Array,
+    order: Int64Array,
+    limit: Int64Array,
+    count: int,
+    chosen: BoolArray,
+    degree: Int64Array,
+    parent: Int64Array,
 ) -> int:
-    """Take edges in ``order`` that join two trees while both ends are below their ``limit``; return how many."""
-    taken = 0
-    for k in order:
-        if chosen[k]:
-            continue
-        i, j = edges[k, 0], edges[k, 1]
-        if degree[i] >= limit[i] or degree[j] >= limit[j]:
-            continue
-        a, b = i, j
-        while parent[a] != a:
-            parent[a] = parent[parent[a]]
-            a = parent[a]
-        while parent[b] != b:
-            parent[b] = parent[parent[b]]
-            b = parent[b]
-        if a != b:
-            parent[max(a, b)] = min(a, b)
-            chosen[k] = True
-            degree[i] += 1
-            degree[j] += 1
-            taken += 1
-    return taken
+    """Take edges in ``order`` while both ends are below their ``limit``, at most ``count``; return how many.
 
-
-@kernel("choice of patch edges", writes=("chosen", "degree"))
-def fill_up(
-    edges: Int64Array, order: Int64Array, limit: Int64Array, chosen: BoolArray, degree: Int64Array, count: int
-) -> int:
-    """Take edges in ``order`` while both ends are below their ``limit``, at most ``count``; return how many."""
+    Those that join two trees of the forest ``parent`` are taken or, if that is empty, all.
+    """
     taken = 0
     for k in order:
         if taken == count:
             break
         i, j = edges[k, 0], edges[k, 1]
-        if not chosen[k] and degree[i] < limit[i] and degree[j] < limit[j]:
-            chosen[k] = True
-            degree[i] += 1
-            degree[j] += 1
-            taken += 1
+        if chosen[k] or degree[i] >= limit[i] or degree[j] >= limit[j]:
+            continue
+        if len(parent) > 0:
+            a, b = i, j
+            while parent[a] != a:
+                parent[a] = parent[parent[a]]
+                a = parent[a]
+            while parent[b] != b:
+                parent[b] = parent[parent[b]]
+                b = parent[b]
+            if a == b:
+                continue
+            parent[max(a, b)] = min(a, b)
+        chosen[k] = True
+        degree[i] += 1
+        degree[j] += 1
+        taken += 1
     return taken

@@ -91,18 +91,7 @@ class Patch:
 
 
 class LazySequence(Sequence[Item_co]):
-    """A sequence that computes or opens each item on demand; subclasses have ``__len__`` and ``_item(k)``, k >= 0.
-
-    Examples
-    --------
-    >>> class Squares(LazySequence[int]):
-    ...     def __len__(self):
-    ...         return 5
-    ...     def _item(self, k):
-    ...         return k * k
-    >>> Squares()[-1], Squares()[1:3], list(Squares())
-    (16, [1, 4], [0, 1, 4, 9, 16])
-    """
+    """A sequence that computes or opens each item on demand; subclasses have ``__len__`` and ``_item(k)``, k >= 0."""
 
     @abstractmethod
     def _item(self, k: int) -> Item_co:
@@ -122,14 +111,7 @@ class LazySequence(Sequence[Item_co]):
 
 
 class NodeSets(LazySequence[IntArray]):
-    """Sets of nodes end to end in one array: set k is ``nodes[starts[k]:starts[k + 1]]``, in ascending order.
-
-    Examples
-    --------
-    >>> sets = NodeSets(np.array([0, 2, 1, 2]), np.array([0, 2, 4]))
-    >>> len(sets), sets[1].tolist()
-    (2, [1, 2])
-    """
+    """Sets of nodes end to end in one array: set k is ``nodes[starts[k]:starts[k + 1]]``, in ascending order."""
 
     def __init__(self, nodes: IntArray, starts: Int64Array) -> None:
         self.nodes = nodes

@@ -165,7 +165,7 @@ def sparsify(
     taken = 0
     while taken < needed:
         for by_weight in _descending(weights, 8 * target):
-            taken += kernels.spanning_tree(edges, by_weight, allowed, chosen, counts, parent)
+            taken += kernels.choose_edges(edges, by_weight, allowed, needed - taken, chosen, counts, parent)
             if taken == needed:
                 break
         allowed *= 2
@@ -175,7 +175,7 @@ def sparsify(
         keys[start : start + _CHUNK] += np.log(weights[start : start + _CHUNK])
     left = target - taken
     for by_key in _descending(keys, 8 * target):
-        left -= kernels.fill_up(edges, by_key, bound, chosen, counts, left)
+        left -= kernels.choose_edges(edges, by_key, bound, left, chosen, counts, parent[:0])
         if left == 0:
             break
     at_limit = np.flatnonzero(counts >= bound)

@@ -13,6 +13,7 @@ import numpy as np
 import graphquilt
 from graphquilt.alignment import Alignment
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
+from graphquilt.drawing import layout
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.evaluate.pairs import count_pairs
 from graphquilt.files import translate_disk_errors, write_text
@@ -23,7 +24,7 @@ from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.report.node_map import MapOptions, NodeMap, node_map, principal_plane
 from graphquilt.report.page import render_page
-from graphquilt.report.pictures import draw_map, layout
+from graphquilt.report.pictures import draw_map
 from graphquilt.report.stable_map import keep_map
 
 _FORMATS = (".html", ".png", ".svg", ".pdf")
@@ -57,15 +58,7 @@ def write_job_report(
     options: MapOptions = MapOptions(),
     progress: ProgressCallback | None = None,
 ) -> Path:
-    """Write the report of a job as one self-contained HTML file, and return its path.
-
-    The report of an unfinished job shows what there is so far.
-
-    Parameters
-    ----------
-    path : path, optional
-        By default ``report.html`` in the job's folder.
-    """
+    """Write the report of a job, finished or not, as one self-contained HTML file, by default into the job's folder."""
     target = Path(job.name) / "report.html" if path is None else Path(path)
     page = job_page(job, options, progress=progress)
     with translate_disk_errors(target.parent):
@@ -76,13 +69,7 @@ def write_job_report(
 def write_map(
     job: Job, path: str | Path, *, options: MapOptions = MapOptions(), progress: ProgressCallback | None = None
 ) -> NodeMap:
-    """Write the map of a job as a page (.html) or a picture (.png, .svg, .pdf), and return what was drawn.
-
-    Raises
-    ------
-    JobError
-        The job has no embedding.
-    """
+    """Write the map of a job as a page (.html) or a picture (.png, .svg, .pdf), and return what was drawn."""
     path, name = Path(path), Path(job.name).name
     if path.suffix not in _FORMATS:
         raise InputError(f"{path.name} does not end with {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}.")
@@ -243,7 +230,7 @@ def quilt_data(
     job: Job, patch_graph: PatchGraph, alignment: Alignment | None, progress: ProgressCallback | None
 ) -> dict[str, object]:
     """Return the patch graph as ``quilt.js`` reads it: positions of patches, edges with errors, views of overlaps."""
-    x, y = np.round(layout(patch_graph, seed=0) * 65_535).astype(np.uint16).T
+    x, y = np.round(layout(patch_graph.n_patches, patch_graph.edges) * 65_535).astype(np.uint16).T
     result: dict[str, object] = {"x": x, "y": y, "sizes": patch_graph.sizes.astype(np.uint32)}
     embedded = [patch_key(k, "embedding") in job.store for k in range(patch_graph.n_patches)]
     result["done"] = np.array(embedded, dtype=np.uint8)

@@ -22,7 +22,6 @@ from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg import nearest_orthogonal
 from graphquilt.linalg.procrustes import centred
 from graphquilt.progress import ProgressCallback, report
-from graphquilt.report.colouring import Colouring, by_class, by_number, choose_colouring
 
 NEIGHBOURS = 5
 _BYTES = 6_000_000  # of a map on a page
@@ -36,27 +35,13 @@ _COMPARED = 8_000_000  # similarities in memory at once
 
 @dataclass(frozen=True)
 class MapOptions:
-    """What a map shows.
+    """What a map shows."""
 
-    Attributes
-    ----------
-    colour : path, optional
-        A file with labels; see :func:`read_labels`.
-    umap : bool
-        Place the nodes by UMAP instead of principal components.
-    limit : int
-        Draw at most this many nodes, as a random sample.
-    seed : int
-        Seed of the sample and of UMAP.
-    like : path, optional
-        Draw nodes where the map of this job has them: one that was updated, a copy of it, or another with the same ids.
-    """
-
-    colour: Path | None = None
-    umap: bool = False
-    limit: int = 100_000
-    seed: int = 0
-    like: Path | None = None
+    colour: Path | None = None  # a file with labels; see :func:`read_labels`
+    umap: bool = False  # place the nodes by UMAP instead of principal components
+    limit: int = 100_000  # draw at most this many nodes, as a random sample
+    seed: int = 0  # seed of the sample and of UMAP
+    like: Path | None = None  # draw nodes where the map of this job, with the same ids, has them
 
     def __post_init__(self) -> None:
         if self.limit < 1:
@@ -65,37 +50,18 @@ class MapOptions:
 
 @dataclass(frozen=True, eq=False)
 class NodeMap:
-    """Some or all nodes of a job in the plane.
+    """Some or all nodes of a job in the plane."""
 
-    Attributes
-    ----------
-    rows : int array (k,)
-        The rows of the embedding that are drawn, ascending.
-    points : float array (k, 2)
-    ids : array (k,) or None
-        The ids of these nodes; None if they equal the row numbers.
-    n_nodes : int
-        The number of nodes of the job.
-    colourings : tuple of Colouring
-    copies : int array (k,)
-        The number of patches that contain each node.
-    method : str
-        How the plane was computed, in words.
-    density : float array (g, g) or None
-        All nodes of a large graph, counted in square cells; the first row is the lowest.
-    plane : Plane or None
-        The plane of principal components; None for UMAP.
-    """
-
-    rows: Int64Array
-    points: Float64Array
-    ids: AnyArray | None
-    n_nodes: int
+    rows: Int64Array  # (k,) the rows of the embedding that are drawn, ascending
+    points: Float64Array  # (k, 2)
+    ids: AnyArray | None  # (k,) the ids of these nodes; None if they equal the row numbers
+    n_nodes: int  # the number of nodes of the job
     colourings: tuple[Colouring, ...]
-    copies: Int64Array
-    method: str
+    copies: Int64Array  # (k,) the number of patches that contain each node
+    method: str  # how the plane was computed, in words
+    # (g, g): all nodes of a large graph, counted in square cells; the first row is the lowest.
     density: Float64Array | None = None
-    plane: Plane | None = None
+    plane: Plane | None = None  # of principal components; None for UMAP
 
     @property
     def is_sample(self) -> bool:
@@ -143,13 +109,7 @@ class NodeMap:
 
 
 def node_map(job: Job, options: MapOptions = MapOptions(), *, progress: ProgressCallback | None = None) -> NodeMap:
-    """Place the nodes of a job in the plane, with their classes, patches and alignment errors.
-
-    Raises
-    ------
-    JobError
-        The job has no embedding; the message names the command that makes one.
-    """
+    """Place the nodes of a job in the plane, with their classes, patches and alignment errors."""
     X = job.embedding
     n = len(X)
     ids: AnyArray | None = job_ids(job, n)
@@ -351,3 +311,87 @@ def nearest_rows(X: FloatArray, k: int, *, progress: Callable[[int], None] | Non
         if progress is not None:
             progress(int(rows[-1]) + 1)
     return result
+
+
+_FEW = 30  # more different numbers than this are a scale and not classes
+_MOST = 65_534  # classes that a page can tell apart
+
+
+@dataclass(frozen=True, eq=False)
+class Colouring:
+    """One class or one number for each node that is drawn."""
+
+    name: str
+    classes: Int64Array | None = None  # (k,) a position in ``names``, -1 for nodes without a class
+    names: tuple[str, ...] = ()
+    numbers: Float64Array | None = None  # (k,) NaN for nodes without a number
+    absent: str = ""  # what it means that a node has neither
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The ends of the scale: the largest hundredth of the numbers does not stretch it."""
+        assert self.numbers is not None
+        finite = self.numbers[np.isfinite(self.numbers)]
+        if len(finite) == 0:
+            return 0.0, 1.0
+        low, high = float(finite.min()), float(np.quantile(finite, 0.99))
+        return low, max(high, low + 1e-12 + 1e-9 * abs(low))
+
+    def for_page(self) -> dict[str, object]:
+        """Return the colouring for the page: integers, the largest of which means none."""
+        result: dict[str, object] = {"name": self.name}
+        if self.classes is not None:
+            kind = np.uint8 if len(self.names) < 255 else np.uint16
+            none = int(np.iinfo(kind).max)
+            values = np.where(self.classes < 0, none, self.classes).astype(kind)
+            absent = self.absent if bool((self.classes < 0).any()) else ""
+            return result | {"kind": "class", "names": self.names, "values": values, "none": none, "absent": absent}
+        assert self.numbers is not None
+        low, high = self.limits
+        known = np.isfinite(self.numbers)
+        scaled = np.clip((np.where(known, self.numbers, low) - low) / (high - low), 0, 1)
+        values = np.where(known, np.round(scaled * 65_534), 65_535).astype(np.uint16)
+        scale = {"low": low, "high": high, "clipped": bool((self.numbers[known] > high).any())}
+        absent = "" if known.all() else self.absent
+        return result | {"kind": "number", "values": values, "none": 65_535, "absent": absent} | scale
+
+
+def by_class(name: str, labels: AnyArray, *, absent: str) -> Colouring:
+    """Return a colouring by classes (k,), "" or negative for none; the most frequent first, or few numbers in order."""
+    values, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    numeric = values.dtype.kind in "iu"
+    known = np.flatnonzero(values >= 0 if numeric else values != "")
+    few_numbers = len(known) <= _FEW and (numeric or all(is_number(str(values[k])) for k in known))
+    if few_numbers:
+        order = known[np.argsort([float(values[k]) for k in known], kind="stable")]
+    else:
+        order = known[np.argsort(-counts[known], kind="stable")][:_MOST]
+    position = np.full(len(values), -1, dtype=np.int64)
+    position[order] = np.arange(len(order))
+    return Colouring(name, position[places.ravel()], tuple(str(values[k]) for k in order), absent=absent)
+
+
+def by_number(name: str, numbers: Float64Array, *, absent: str) -> Colouring:
+    """Return a colouring by numbers (k,), NaN for none."""
+    return Colouring(name, numbers=numbers, absent=absent)
+
+
+def choose_colouring(name: str, labels: AnyArray, *, absent: str) -> Colouring:
+    """Return the colouring that suits ``labels (k,)``: a scale for many different numbers, classes for all else."""
+    if labels.dtype.kind == "f":
+        return by_number(name, labels.astype(np.float64), absent=absent)
+    distinct = np.unique(labels)
+    texts = [str(value) for value in distinct if str(value) != ""]
+    if texts and all(map(is_number, texts)):
+        fractions = any(not float(text).is_integer() for text in texts)
+        if fractions or len(texts) > _FEW:
+            return by_number(name, np.array([float(t) if str(t) else np.nan for t in labels]), absent=absent)
+    return by_class(name, labels, absent=absent)
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a finite number."""
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False

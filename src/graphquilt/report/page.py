@@ -47,22 +47,9 @@ def render_page(kind: str | Path, *, title: str, data: Mapping[str, object], par
     Text in ``data`` cannot become markup or a script: it is JSON without any ``<``, the scripts only make text nodes
     of it, and the page allows the browser one script, named by its SHA-256, and no request.
 
-    Parameters
-    ----------
-    kind : str or path
-        ``kind.html`` (the content of ``main``) and ``kind.js``, in this folder or elsewhere, are combined with the
-        shared ``page.css`` and ``page.js``.
-    data : mapping
-        Plain values and one-dimensional arrays; scripts read them from ``Page.data``. Numbers that are not finite
-        become null. Arrays of u1, u2, u4, i4 and f4 become typed arrays.
-    parts : sequence of str
-        Other scripts of this folder, such as ``scatter.js``.
-
-    Examples
-    --------
-    >>> page = render_page("map_page", title="<b>", data={"ids": ["</script><script>"]}, parts=["scatter.js"])
-    >>> "<b>" in page, page.count("</script>")
-    (False, 2)
+    ``kind.html`` (the content of ``main``) and ``kind.js``, in this folder or elsewhere, are combined with the shared
+    ``page.css`` and ``page.js``, and with ``parts``, other scripts of this folder. Scripts read ``data``, plain values
+    and one-dimensional arrays, from ``Page.data``; numbers that are not finite become null.
     """
     script = "\n".join(_read(name) for name in ("page.js", *parts, f"{kind}.js"))
     # The digest covers the text between the script tags.

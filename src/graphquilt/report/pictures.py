@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphquilt.arrays import Float64Array, Int64Array
+from graphquilt.drawing import layout
 from graphquilt.errors import MissingExtraError
 from graphquilt.files import temporary_sibling, translate_disk_errors
 from graphquilt.patches import PatchGraph
-from graphquilt.report.colouring import Colouring
-from graphquilt.report.node_map import NodeMap
+from graphquilt.report.node_map import Colouring, NodeMap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,18 +22,7 @@ if TYPE_CHECKING:
 _INK = "#22303c"
 _GREY = "#9aa4b2"
 # The first ten colours of page.js.
-_COLOURS = [
-    "#3b7dd8",
-    "#e07b39",
-    "#2f9e6e",
-    "#c94f6d",
-    "#8a63c9",
-    "#b58a1b",
-    "#2aa3b5",
-    "#8c6d5a",
-    "#d46fb8",
-    "#7f9a3a",
-]
+_COLOURS = "#3b7dd8 #e07b39 #2f9e6e #c94f6d #8a63c9 #b58a1b #2aa3b5 #8c6d5a #d46fb8 #7f9a3a".split()  # noqa: SIM905
 _FEW = 60  # with at most this many patches, each disc shows its number
 _NAMED = 20  # classes in the legend of a map
 
@@ -60,24 +49,13 @@ def draw_patch_graph(patch_graph: PatchGraph, path: str | os.PathLike[str] | Non
     """Draw the patch graph, and the distributions of patch sizes, degrees and overlaps.
 
     The area of a disc shows the size of its patch, its colour the number of its patch edges, and the width of a line
-    the overlap.
-
-    Parameters
-    ----------
-    path : path, optional
-        Write the picture there (``.png``, ``.svg``, ``.pdf``).
-    seed : int
-        Seed of the layout.
-
-    Examples
-    --------
-    >>> figure = draw_patch_graph(PatchGraph.from_patches([[0, 1, 2], [1, 2, 3], [2, 3, 0]]))
-    >>> len(figure.axes)  # the patch graph, its scale of colours, three histograms
-    5
+    the overlap. With ``path``, the picture is written there (``.png``, ``.svg``, ``.pdf``).
     """
     figure = new_figure(11, 6.6, purpose="draw_patch_graph")
     grid = figure.add_gridspec(3, 2, width_ratios=[2.3, 1])
-    _draw_network(figure.add_subplot(grid[:, 0]), patch_graph, layout(patch_graph, seed=seed))
+    _draw_network(
+        figure.add_subplot(grid[:, 0]), patch_graph, layout(patch_graph.n_patches, patch_graph.edges, seed=seed)
+    )
     histograms = (
         (patch_graph.sizes, "nodes per patch", "patches", "#3b6ea5"),
         (patch_graph.degrees, "patch edges per patch", "patches", "#c46a3a"),
@@ -95,33 +73,6 @@ def draw_patch_graph(patch_graph: PatchGraph, path: str | os.PathLike[str] | Non
     if path is not None:
         save_figure(figure, path)
     return figure
-
-
-def layout(patch_graph: PatchGraph, *, seed: int = 0) -> Float64Array:
-    """Place patches in the unit square, (p, 2): springs along edges, repulsion (Fruchterman and Reingold 1991)."""
-    rng = np.random.default_rng(seed)
-    p = patch_graph.n_patches
-    X = rng.uniform(-0.5, 0.5, (p, 2))
-    ideal = 1 / np.sqrt(max(p, 1))
-    i, j = patch_graph.edges[:, 0], patch_graph.edges[:, 1]
-    # Beyond a few hundred patches each is repelled by a sample of the others, chosen again in every step.
-    sample = min(p, 400)
-    steps = 150 if p <= 400 else 60
-    for step in range(steps):
-        others = np.arange(p) if sample == p else rng.choice(p, sample, replace=False)
-        gap = X[:, None] - X[None, others]
-        squared = np.maximum((gap**2).sum(axis=2), 1e-6)
-        force = (gap * (ideal**2 / squared)[:, :, None]).sum(axis=1) * (p / sample)
-        along = X[i] - X[j]
-        pull = along * (np.sqrt((along**2).sum(axis=1)) / ideal)[:, None]
-        np.subtract.at(force, i, pull)
-        np.add.at(force, j, pull)
-        force -= 0.3 * ideal * p**0.5 * X  # keeps components from drifting away
-        length = np.maximum(np.sqrt((force**2).sum(axis=1)), 1e-9)
-        heat = 0.15 * (1 - step / steps) + 1e-3
-        X = X + force / length[:, None] * np.minimum(length, heat)[:, None]
-    X -= X.min(axis=0)
-    return np.asarray(X / np.maximum(X.max(axis=0), 1e-9))
 
 
 def _draw_network(axes: Axes, patch_graph: PatchGraph, X: Float64Array) -> None:

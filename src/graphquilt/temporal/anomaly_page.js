@@ -7,7 +7,7 @@
   let chosen = null; // a window, by position
 
   byId("title").textContent = data.title;
-  byId("lead").textContent = windows.length ? `From ${label(0)} to ${label(windows.length - 1)}. A severity of 60 means p = 0.001: each factor of ten in p is 20 points.` : "There are no windows.";
+  byId("lead").textContent = windows.length ? `From ${label(0)} to ${label(windows.length - 1)}. A severity of 40 is expected by chance once per window and side, 60 once in ten windows, 100 once in a thousand.` : "There are no windows.";
   for (const [what, value] of data.facts) byId("facts").append(make("li", {}, make("b", {}, count(value)), make("span", {}, what)));
 
   // Labels along the windows: as many as fit beside each other.
@@ -27,6 +27,7 @@
   byId("timeline-about").textContent = `How many hosts had a severity of at least ${data.unusual} in each window. Click a window to see its alerts.`;
   const legend = [["var(--source)", "sources"], ["var(--destination)", "destinations"]];
   if (windows.some((w) => w.marked)) legend.push(["var(--mark)", "marked"]);
+  if (windows.some((w) => w.learning)) legend.push(["var(--accent-soft)", "learning, not judged"]);
   if (windows.some((w) => w.left_out)) legend.push(["var(--line)", "not embedded"]);
   fill(byId("timeline-legend"), ...legend.map(([colour, text]) => make("span", {}, make("i", { style: `background:${colour}` }), text)));
   const timeline = Page.picture(byId("timeline-content"), (width) => {
@@ -34,7 +35,7 @@
     const { svg, x, y, top: above, bottom } = Page.frame({ width, height: 210, xs: [-0.5, windows.length - 0.5], ys: [0, top], yLabel: "unusual hosts", label: "unusual hosts in each window", whole: true, xTicks: spots(width), xText: label });
     const step = x(1) - x(0), wide = Math.max(1, step * 0.72);
     windows.forEach((w, k) => {
-      const back = k === chosen ? "var(--accent-soft)" : w.marked ? "var(--mark)" : w.left_out ? "var(--line)" : "transparent";
+      const back = k === chosen ? "var(--accent-soft)" : w.marked ? "var(--mark)" : w.learning ? "var(--accent-soft)" : w.left_out ? "var(--line)" : "transparent";
       const bar = make("g", { class: "bar", tabindex: 0, role: "button", "aria-label": `${w.label}: ${w.source} sources, ${w.destination} destinations` },
         make("rect", { x: x(k - 0.5), width: step, y: above, height: 210 - bottom - above, fill: back }),
         make("rect", { x: x(k) - wide / 2, width: wide, y: y(w.source), height: y(0) - y(w.source), fill: "var(--source)" }),
@@ -42,7 +43,7 @@
       const go = () => { chosen = chosen === k ? null : k; timeline.paint(); narrow(); };
       bar.addEventListener("click", go);
       bar.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); go(); } });
-      tip(bar, w.label, `${count(w.flows)} flows`, `${count(w.source)} unusual sources, ${count(w.destination)} unusual destinations`, ...(w.left_out ? [`not embedded: ${w.left_out}`] : []));
+      tip(bar, w.label, `${count(w.flows)} flows`, w.learning ? "learnt from, not judged" : `${count(w.source)} unusual sources, ${count(w.destination)} unusual destinations`, ...(w.left_out ? [`not embedded: ${w.left_out}`] : []));
       svg.append(bar);
     });
     return svg;
@@ -115,7 +116,7 @@
   byId("alert-tools").append(finder, Page.choice("side", [{ value: "", title: "both sides" }, ...SIDES.map((value) => ({ value, title: `${value}s` }))], (value) => { side = value; narrow(); }), all, note);
   narrow();
   const first = data.alerts[0];
-  if (first) { alerts.choose(first); detail(first); } else byId("alert-detail").append(make("p", { class: "empty" }, "There is no alert."));
+  if (first) { alerts.choose(first); detail(first); } else byId("alert-detail").append(make("p", { class: "empty" }, windows.every((w) => w.learning) ? "Nothing could be judged." : "There is no alert."));
 
   // Connections and incidents.
   if (data.pairs.length) byId("pair-table").append(Page.table({
@@ -131,18 +132,52 @@
     ],
   }));
   else byId("connections").hidden = true;
-  if (data.incidents.length) byId("incident-table").append(Page.table({
-    label: "incidents", rows: data.incidents, sort: 3, descending: true,
-    columns: [
-      { title: "who", value: (i) => (i.kind === "pair" ? `${i.source} → ${i.destination}` : i.node), long: true },
-      { title: "from", value: (i) => label(i.windows[0]), show: (i) => when(i.windows[0]) },
-      { title: "to", value: (i) => label(i.windows[i.windows.length - 1]), show: (i) => when(i.windows[i.windows.length - 1]) },
-      { title: "severity", value: (i) => i.severity, show: (i) => severity(i.severity), numeric: true },
-      { title: "windows", value: (i) => i.windows.length, show: (i) => count(i.windows.length), numeric: true },
-      { title: "why", value: (i) => (i.kind === "pair" ? i.reason : i.components.join(", ")), long: true },
-    ],
-  }));
-  else byId("incidents").hidden = true;
+  // An incident: the author, what it did to whom, and what an analyst does with it.
+  const who = (i) => (i.kind === "pair" ? `${i.source} → ${i.destination}` : i.node);
+  const known = new Set();
+  function save(name, text, type) {
+    const link = make("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+  function ecs(i) {
+    const ends = i.kind === "pair" ? { source: { address: i.source }, destination: { address: i.destination } } : { [i.side]: { address: i.node } };
+    return { "@timestamp": new Date(i.start * 1000).toISOString(), ecs: { version: "8.11.0" }, event: { kind: "alert", category: ["network", "intrusion_detection"], module: "graphquilt", id: i.id, start: new Date(i.start * 1000).toISOString(), end: new Date(i.end * 1000).toISOString(), severity: Math.round(i.severity), risk_score: i.severity, reason: i.reason }, ...ends, related: { hosts: i.kind === "pair" ? [i.source, i.destination] : [i.node, ...i.victims] }, graphquilt: i };
+  }
+  function describe(i) {
+    const box = byId("incident-detail"), named = (list, all) => list.join(", ") + (all > list.length ? ` … (${count(all)} in all)` : "");
+    const entries = [["from", label(i.windows[0])], ["to", label(i.windows[i.windows.length - 1])], ["flows", count(i.flows)]];
+    if (i.kind !== "pair") entries.push([i.side === "source" ? "victims" : "sources", i.n_victims ? named(i.victims, i.n_victims) : "none in particular"], ["ports", i.ports.length ? i.ports.join(", ") : "unknown"]);
+    else entries.push(["port", i.port === null ? "unknown" : String(i.port)]);
+    if (i.first_flow !== undefined) entries.push(["first flow", i.first_flow], ["last flow", i.last_flow]);
+    if (i.bytes) entries.push(["bytes", count(i.bytes)]);
+    entries.push(["id", i.id]);
+    fill(box, make("h3", {}, i.kind === "pair" ? who(i) : `${i.node}, as ${i.side}`), make("p", { class: "note" }, i.reason), make("dl", {}, ...entries.flatMap(([key, value]) => [make("dt", {}, key), make("dd", {}, value)])));
+    const mark = make("button", { type: "button", title: "adds it to an allow list for --allow", onclick: () => {
+      for (const name of i.kind === "pair" ? [i.source] : [i.node]) known.add(name);
+      save("known.txt", `# Hosts that never alert: graphquilt anomaly … --allow known.txt\n${[...known].join("\n")}\n`, "text/plain");
+    } }, "mark as known");
+    box.append(make("div", { class: "tools" }, mark,
+      make("button", { type: "button", onclick: () => save(`incident-${i.id}.json`, JSON.stringify(i, null, 2), "application/json") }, "export JSON"),
+      make("button", { type: "button", onclick: () => save(`incident-${i.id}.ecs.json`, JSON.stringify(ecs(i)), "application/json") }, "export ECS")));
+    if (i.kind !== "pair") history(box, i.side, i.node, i.windows[0]);
+  }
+  if (data.incidents.length) {
+    const incidents = Page.table({
+      label: "incidents", rows: data.incidents, pick: describe, sort: 3, descending: true,
+      columns: [
+        { title: "author", value: who, long: true },
+        { title: "from", value: (i) => label(i.windows[0]), show: (i) => when(i.windows[0]) },
+        { title: "to", value: (i) => label(i.windows[i.windows.length - 1]), show: (i) => when(i.windows[i.windows.length - 1]) },
+        { title: "severity", value: (i) => i.severity, show: (i) => severity(i.severity), numeric: true },
+        { title: "victims", value: (i) => i.n_victims ?? 1, show: (i) => count(i.n_victims ?? 1), numeric: true },
+        { title: "flows", value: (i) => i.flows, show: (i) => count(i.flows), numeric: true },
+      ],
+    });
+    byId("incident-table").append(incidents);
+    incidents.choose(data.incidents[0]);
+    describe(data.incidents[0]);
+  } else byId("incident-table").append(make("p", { class: "empty" }, windows.every((w) => w.learning) ? "Nothing could be judged." : "No alert is severe enough for an incident."));
 
   // Any host, also those without an alert.
   const names = [...new Set(data.hosts.names)];
@@ -159,21 +194,8 @@
     for (const one of SIDES) if (rows.has(`${SIDES.indexOf(one)} ${name}`)) history(box, one, name);
   }));
 
-  // The fit of each side, and the windows without positions.
-  for (const verdict of data.fit) byId("fit-content").append(make("div", {}, make("span", { class: `tag ${verdict.kind}` }, `${verdict.side}s: ${verdict.word}`), make("p", { class: "note" }, verdict.text)));
-  if (data.drift_missing) byId("fit-content").append(make("p", { class: "note" }, `The windows could not all be aligned with each other: ${data.drift_missing}`));
-  if (windows.length) Page.picture(byId("fit-content"), (width) => {
-    const { svg, x, y } = Page.frame({ width, height: 170, xs: [-0.5, windows.length - 0.5], ys: [0, 1.2], yLabel: "error of placing the window", label: "error of placing each window", xTicks: spots(width), xText: label });
-    svg.append(make("line", { x1: x(-0.5), x2: x(windows.length - 0.5), y1: y(0.9), y2: y(0.9), stroke: "var(--bad)", "stroke-dasharray": "5 4" }));
-    for (const one of SIDES) windows.forEach((w, k) => {
-      const fit = w.fits[one];
-      if (fit === null || fit === undefined) return;
-      const dot = make("circle", { cx: x(k), cy: y(Math.min(fit, 1.2)), r: 3.2, fill: `var(--${one})` });
-      tip(dot, w.label, `error of the ${one}s: ${number(fit, 2)}`, fit > 0.9 ? "no alert by drift" : "");
-      svg.append(dot);
-    });
-    return svg;
-  });
+  // What was judged, and the windows without positions.
+  for (const verdict of data.judged) byId("judged-content").append(make("p", {}, make("span", { class: `tag ${verdict.kind}` }, verdict.word), ` ${verdict.text}`));
   const missing = windows.filter((w) => w.left_out);
   if (missing.length) byId("left-out-content").append(Page.table({ label: "windows without positions", rows: missing, columns: [{ title: "window", value: (w) => w.label }, { title: "flows", value: (w) => w.flows, show: (w) => count(w.flows), numeric: true }, { title: "reason", value: (w) => w.left_out, long: true }] }));
   else byId("left-out").hidden = true;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError, QuiltError
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.temporal.drift import DriftScores, WindowEmbedding, align_windows, embed_windows
+from graphquilt.temporal.judging import LEARNT
 from graphquilt.temporal.logs.blocks import Input
 from graphquilt.temporal.logs.columns import RowCounts, without_hosts
 from graphquilt.temporal.logs.events import Events, read_events
@@ -23,7 +24,9 @@ from graphquilt.temporal.results import Alert, Explanation, Pattern, WindowScore
 from graphquilt.temporal.tokens import TokenWindows
 from graphquilt.temporal.tracker import ScoringOptions, Tracker
 from graphquilt.temporal.windows import Window, WindowOptions, snapshots
+from graphquilt.times import parse_duration
 
+_WIDTHS = ("6h", "1h", "10m", "1m", "10s")  # of windows of a log that is shorter than three days
 _log = logging.getLogger(__name__)
 
 
@@ -133,7 +136,8 @@ def detect(
     r"""Read flows, cut them into windows, score every window from those before it, and report the alerts.
 
     ``logs`` and ``events`` (what ran on the hosts) are the results of :func:`read_flows` and :func:`read_events`, or
-    what these take. ``directed`` is as in :func:`snapshots`. An executor embeds several windows at the same time. Logs
+    what these take. A log in files that is too short for windows of the default width gets narrower ones. ``directed``
+    is as in :func:`snapshots`. An executor embeds several windows at the same time. Logs
     without flows are an InputError.
 
     Examples
@@ -154,6 +158,19 @@ def detect(
     scores = score_windows(cut.windows(), options, tokens=tokens, executor=executor, progress=progress)
     if not scores.windows:
         raise _nothing_to_score(flows.counts)
+    width = _narrower(cut.span) if windows == WindowOptions() and len(scores.windows) <= LEARNT else None
+    if width is not None and (isinstance(logs, Flows) or not hasattr(logs, "read")):
+        _log.warning("the log is too short for windows of %s: they are %s long instead", windows.width, width)
+        return detect(
+            flows,
+            options,
+            windows=replace(windows, width=width),
+            alerts=alerts,
+            events=events,
+            directed=directed,
+            executor=executor,
+            progress=progress,
+        )
     names = cut.names if tokens is None else cut.names | {"token": tokens.names}
     settings = Tracker(options).settings | windows.settings(flows.protocol)
     records = report_alerts(scores, names, alerts, settings=settings)
@@ -170,6 +187,11 @@ def detect(
     parameters = {"width": windows.width, "overlap": windows.overlap, "protocol": flows.protocol}
     facts["parameters"] = asdict(options) | parameters | {"directed": directed}
     return Detection(scores, names, records, merge_incidents(records), facts)
+
+
+def _narrower(span: tuple[float, float]) -> str | None:
+    """Return the widest usual width of windows that cuts a span of time into at least eight; None if there is none."""
+    return next((width for width in _WIDTHS if span[1] - span[0] >= 8 * parse_duration(width)), None)
 
 
 def _nothing_to_score(counts: RowCounts) -> InputError:

@@ -19,6 +19,7 @@ from graphquilt.cli import Output, Workers, watching
 from graphquilt.datasets import dataset_files, dataset_names
 from graphquilt.errors import InputError
 from graphquilt.temporal.batch import detect
+from graphquilt.temporal.judging import LEARNT
 from graphquilt.temporal.logs.blocks import Input
 from graphquilt.temporal.logs.events import read_events
 from graphquilt.temporal.logs.flows import Flows, read_flows
@@ -167,7 +168,8 @@ def watch(
     folder: Annotated[
         str,
         Parameter(
-            help="A folder that fills with flow files, or - for standard input (CSV).", allow_leading_hyphen=True
+            help="A log, a folder of logs (both may grow and rotate), or - for standard input.",
+            allow_leading_hyphen=True,
         ),
     ],
     *,
@@ -176,7 +178,7 @@ def watch(
     poll: Annotated[float, Parameter(help="Seconds between looks at the folder.")] = 5.0,
     idle: Annotated[
         float | None,
-        Parameter(help="Stop after this many seconds without a new file; 0 reads what is there. [default: never]"),
+        Parameter(help="Stop after this many seconds without new lines; 0 reads what is there. [default: never]"),
     ] = None,
     scoring: _Scoring = ScoringFlags(),
     cutting: _Cutting = WindowOptions(),
@@ -186,8 +188,8 @@ def watch(
     output: Output = Output(),  # noqa: ARG001  (every line is JSON; --config and --save-config work as everywhere)
 ) -> None:
     """Score windows as they arrive and print one line per alert. With --exit-code, alerts give exit code 3."""
-    if folder != "-" and not Path(folder).is_dir():
-        raise InputError(f"{folder} is not a folder; give one, or - for standard input.")
+    if folder != "-" and not Path(folder).exists():
+        raise InputError(f"there is no {folder}; give a log, a folder of logs, or - for standard input.")
     if parse_formats(alerting.format) not in (("json",), ("csv",)):
         raise InputError("watch prints its alerts as --format json or csv; anomaly also writes parquet.")
     scoring.check_events(events)
@@ -207,7 +209,7 @@ def watch(
                 print(csv_line(record) if is_csv else json_line(record, ecs=alerting.ecs))
             _flush()
             n_alerts += len(records)
-            text = f"{len(records)} alerts"
+            text = f"{len(records)} alerts" if scores.n_learnt >= LEARNT else "learnt from, not judged"
             text += f"; not embedded: {scores.left_out}" if scores.left_out else ""
             print(f"window {scores.number} ({scores.rows} flows): {text}", file=sys.stderr)
     alerting.finish(n_alerts)
@@ -262,7 +264,8 @@ def _in_words(summary: Record, out: Path) -> str:
     lines += [
         f"{summary['windows']} windows scored, {len(summary['left_out'])} not embedded, "
         f"{summary['empty_windows']} empty",
-        f"{summary['alerts']} alerts in {summary['incidents']} incidents{highest}",
+        *summary["judged"],
+        f"{summary['incidents']} incidents, {summary['alerts']} alerts{highest}",
         f"written to {out}: open report.html",
     ]
     return "\n".join(lines)

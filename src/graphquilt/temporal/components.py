@@ -17,8 +17,9 @@ COUNTED = ("degree", "volume", "peak rate", "new pairs", "newcomers")  # compare
 RARE_COUNTS = ("newcomers", "inside pairs", "callbacks")  # compared as log(1 + x) too, but mostly 0
 _LEAST_RATIO = 0.02  # of a probability to what degrees alone would give
 _CHUNK = 1 << 16  # pairs whose inner products are computed at a time
-_PARTNERS, _STRANGERS = MEASURED.index("partners"), MEASURED.index("strangers")
-_IS_COUNTED = np.array([name in (*COUNTED, *RARE_COUNTS) for name in MEASURED])
+_PARTNERS, _STRANGERS, _NOVEL = (MEASURED.index(name) for name in ("partners", "strangers", "novel"))
+IS_COUNTED = np.array([name in (*COUNTED, *RARE_COUNTS) for name in MEASURED])
+_NEW = [MEASURED.index(name) for name in ("new pairs", "newcomers", "inside pairs", "novel", "strangers")]
 _NEW_PARTNERS = [MEASURED.index(name) for name in ("new pairs", "inside pairs")]
 
 
@@ -54,6 +55,7 @@ class Connections:
     positions of both ends, or NaN. ``from_source`` is -log of the probability of this destination for the source, and
     ``from_destination`` the reverse. A destination inside was a source in an earlier window. A callback returns to a
     recent destination outside that no other source ever used. Both are None if it is unknown which names are the same.
+    In the first window everything is new, and nothing is measured by novelty.
     """
 
     pairs: WindowPairs
@@ -65,6 +67,7 @@ class Connections:
     from_destination: Float64Array
     is_inside: BoolArray | None = None
     is_callback: BoolArray | None = None
+    is_first: bool = False
 
     @property
     def surprise(self) -> Float64Array:
@@ -83,10 +86,10 @@ def compare_pairs(
 ) -> Connections:
     r"""Compute how surprising each pair of a window is after the windows before it.
 
-    A source meets a host never seen before with probability s_i, and otherwise destination j with the probability of a
-    Dirichlet-multinomial model, :math:`(1 - s_i) (n_{ij} + a b_j r_{ij}) / (n_i + a)`: n counts earlier windows, a is
-    the concentration, b_j is the share of j in all pairs, and r_ij = 1 + x_i · y_j is what the embedding knows about
-    who talks to whom within a group. The same holds for a destination and its sources.
+    A source meets a host never seen before with probability s_i, and otherwise destination j with probability
+    :math:`(1 - s_i) ((1 - v_i) n_{ij} / (n_i + a) + v_i b_j r_{ij})`: n counts earlier windows, v_i is how likely this source is to meet a host that is new to it only, a is the concentration, b_j is the share of j in
+    all pairs, and r_ij = 1 + x_i · y_j is what the embedding knows about who talks to whom within a group. The same
+    holds for a destination and its sources.
 
     ``as_source`` (destinations,) is the id that each destination has as a source, or -1. A destination is young if it
     first appeared in window ``young_since`` or later.
@@ -100,13 +103,14 @@ def compare_pairs(
     surprise = []
     for own, other in ((0, 1), (1, 0)):
         mine, theirs = ends[own]
-        meets_stranger = _stranger_share(sides[own])[mine]
+        meets_stranger, meets_new = (_share_of_new(sides[own], column)[mine] for column in (_STRANGERS, _NOVEL))
         grand = max(float(totals[other].sum()), 1.0)
         share = np.maximum(totals[other][theirs], 0.5) / grand
-        base = concentration * share * np.where(np.isnan(ratio), 1.0, np.maximum(ratio, _LEAST_RATIO))
-        p = (1 - meets_stranger) * (times + base) / (totals[own][mine] + concentration)
+        base = share * np.where(np.isnan(ratio), 1.0, np.maximum(ratio, _LEAST_RATIO))
+        total = totals[own][mine] + concentration
+        p = (1 - meets_stranger) * ((1 - meets_new) * times / total + meets_new * base)
         surprise.append(-np.log(np.where(strangers[other], meets_stranger, np.clip(p, 1e-12, 1.0))))
-    connections = Connections(pairs, times, *strangers, ratio, *surprise)
+    connections = Connections(pairs, times, *strangers, ratio, *surprise, is_first=len(memory.keys) == 0)
     if as_source is None:
         return connections
     same, there = as_source[pairs.destination], pairs.destination
@@ -117,10 +121,10 @@ def compare_pairs(
     return replace(connections, is_inside=is_inside, is_callback=is_callback)
 
 
-def _stranger_share(memory: SideMemory) -> Float64Array:
-    """Return how likely each host is to meet a host never seen before, shrunk towards all hosts of its side, (n,)."""
+def _share_of_new(memory: SideMemory, column: int) -> Float64Array:
+    """Return how likely a partner of each host is to be new in one sense, shrunk towards all hosts of its side, (n,)."""
     partners = memory.number[:, _PARTNERS].astype(np.float64) * memory.mean[:, _PARTNERS]
-    met = memory.number[:, _STRANGERS].astype(np.float64) * memory.mean[:, _STRANGERS]
+    met = memory.number[:, column].astype(np.float64) * memory.mean[:, column]
     usual = (met.sum() + 1.0) / (partners.sum() + 2.0)
     return np.asarray((met + 5 * usual) / (partners + 5), dtype=np.float64)
 
@@ -142,7 +146,7 @@ def _sum_by_group(groups: Int64Array, size: int, values: AnyArray | None = None)
 
 def to_comparable(values: AnyArray) -> Float64Array:
     """Return values (k, measured) in the form in which they are compared: counts as log(1 + x)."""
-    return np.where(_IS_COUNTED, np.log1p(np.maximum(values, 0.0)), values)
+    return np.where(IS_COUNTED, np.log1p(np.maximum(values, 0.0)), values)
 
 
 def measure_counts(window: Window, connections: Connections, side: str, size: int) -> tuple[Int64Array, Float64Array]:
@@ -167,13 +171,14 @@ def measure_counts(window: Window, connections: Connections, side: str, size: in
         "new pairs": _sum_by_group(groups, size, connections.times == 0),
         "newcomers": strangers,
         "strangers": strangers,
+        "novel": _sum_by_group(groups, size, connections.times == 0),
         "pair surprise": _sum_by_group(groups, size, surprise) / np.maximum(degree, 1),
     }
     if side == SIDES[0] and connections.is_inside is not None and connections.is_callback is not None:
         columns["inside pairs"] = _sum_by_group(groups, size, connections.is_inside & (connections.times == 0))
         columns["callbacks"] = _sum_by_group(groups, size, connections.is_callback)
     if pairs.counts is not None:
-        columns["volume"] = _sum_by_group(groups, size, pairs.counts)
+        columns["volume"] = columns["flows"] = _sum_by_group(groups, size, pairs.counts)
     if window.peaks is not None:
         peaks = window.peaks[side]
         columns["peak rate"] = np.pad(peaks, (0, size - len(peaks)))
@@ -190,4 +195,6 @@ def measure_counts(window: Window, connections: Connections, side: str, size: in
         values[:, MEASURED.index(name)] = column[nodes]
     are_strangers = np.flatnonzero(_sum_by_group(groups, size, is_stranger)[nodes])
     values[are_strangers[:, None], _NEW_PARTNERS] = np.nan
+    if connections.is_first:
+        values[:, _NEW] = np.nan
     return nodes, values

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import betainc, ndtri
 
-from graphquilt.arrays import AnyArray, Float64Array, Int64Array
-from graphquilt.temporal.components import COUNTED, RARE_COUNTS, Connections, to_comparable
+from graphquilt.arrays import AnyArray, BoolArray, Float64Array, Int64Array
+from graphquilt.temporal.components import COUNTED, IS_COUNTED, RARE_COUNTS, Connections, to_comparable
 from graphquilt.temporal.memory import Pool, SideMemory
-from graphquilt.temporal.results import COMPONENTS, MEASURED, HostTable, PairTable, severity, top_two
+from graphquilt.temporal.results import COMPONENTS, MEASURED, HostTable, PairTable, severity
 from graphquilt.temporal.windows import SIDES
 
 _M, _C = len(MEASURED), len(COMPONENTS)
 _COUNTED = [MEASURED.index(name) for name in COUNTED]
 _LEVEL, _COMPANY = COMPONENTS.index("level"), COMPONENTS.index("company")
-POOLED = _M + _C + 1  # columns of the pool of a side: what was measured, the z-scores, and the components together
+POOLED = _M + _C + 2  # columns of the pool of a side: what was measured, the z-scores, and two sums of components
 _RARE = 5  # a host that was in fewer windows is judged by its partners too
 _SIZE = [COMPONENTS.index(name) for name in ("degree", "volume", "peak rate", "newcomers", "level")]
-_OTHER = [c for c in range(_C) if c not in _SIZE]
+_SLOW = [COMPONENTS.index(name) for name in ("contexts", "affinity", "pair surprise", "callbacks")]  # need a history
+_FAST = [c for c in range(_C) if c not in (*_SIZE, *_SLOW)]
+_TAIL = 0.01  # the share of earlier values above which a tail is fitted
+_LEAST_SCALE = 0.2  # of the tail, in standard deviations or in units of -log p
+_LEAST_VARIANCE = 1e-4  # of what is not a count
+_SHAPES = 0.25, 0.1  # of the tails of z-scores, and of what combines them
+_COUNTS = 0.05  # a partner makes a host no more unusual than that, or does not count
+LEARNT = 2  # windows that are only learnt from
+_LEARNING = 8  # windows after which these count half
+_EXCESSES = tuple((COMPONENTS.index(a), MEASURED.index(b)) for a, b in (("new pairs", "novel"), ("volume", "flows")))
+_MAGNITUDES = [MEASURED.index(name) for name in ("partners", "flows", "strangers")]
+_FAR = 4.0  # times the highest count so far, beyond which a count alone is severe
+_EXPECTED_FROM = 4  # windows of a host that count as much as the population
 _USUAL_TAIL = 0.999  # the tail probability of a count of zero, which keeps its z-score finite
 
 
@@ -29,7 +41,7 @@ class Comparison(NamedTuple):
     """The hosts (k,) of one side of a window, and how they compare with their past.
 
     ``values`` (k, measured) were measured, ``x`` is the same in the form that is compared, and ``z``, ``centre``,
-    ``spread`` are its z-scores and what was expected. ``pool`` has the columns of the pool.
+    ``spread`` are its z-scores and what was expected. The rows ``chosen`` go to the pool.
     """
 
     nodes: Int64Array
@@ -38,49 +50,62 @@ class Comparison(NamedTuple):
     z: Float64Array
     centre: Float64Array
     spread: Float64Array
-    pool: list[AnyArray]
+    chosen: Int64Array
 
 
-def compare_hosts(nodes: Int64Array, values: Float64Array, memory: SideMemory, pool: Pool, prior: float) -> Comparison:
-    """Compare what was measured of hosts with their earlier values, and with the population of earlier windows.
+def compare_hosts(
+    nodes: Int64Array, values: Float64Array, memory: SideMemory, pool: Pool, *, prior: float, seed: tuple[int, int]
+) -> Comparison:
+    """Compare what was measured of hosts with their earlier values, and with the population up to this window.
 
     Only the level has no past: it is how far the most extreme count of a host lies above the population, in standard
     deviations. A host that is always extreme is unusual at every moment.
     """
     x = to_comparable(values)
-    columns = pool.columns(first=_M)
-    population = pool.moments(_M) if columns else (np.nan_to_num(x).mean(axis=0), np.nan_to_num(x).var(axis=0) + 1e-6)
+    chosen = pool.choose(memory.last[nodes] < 0, seed)
+    population = pool.moments(x[chosen])
     own = memory.number[nodes], memory.mean[nodes], memory.variance[nodes]
-    z, spread = shrunk_zscores(x, own, population, prior)
+    z, spread = shrunk_zscores(x, own, population, prior, counted=IS_COUNTED)
     centre = x - z * spread
     for c in (MEASURED.index(name) for name in RARE_COUNTS):
         z[:, c] = count_zscores(values[:, c], np.expm1(centre[:, c]), own[0][:, c] + prior)
-    above = (x[:, _COUNTED] - population[0][_COUNTED]) / np.sqrt(np.maximum(population[1][_COUNTED], 1e-12))
+    for name, count in _EXCESSES:
+        z[:, name] = excess_zscores(values[:, count], own[0][:, count], own[1][:, count], population[0][count])
+    usual, spread_of_all = population[0][_COUNTED], np.sqrt(population[1][_COUNTED])
+    above = (x[:, _COUNTED] - usual) / np.maximum(spread_of_all, np.exp(-usual / 2))
     z[:, _LEVEL] = np.max(np.where(np.isnan(above), -np.inf, above), axis=1, initial=-np.inf)
     values[:, _LEVEL] = z[:, _LEVEL]
-    return Comparison(nodes, values, x, z, centre, spread, columns)
+    return Comparison(nodes, values, x, z, centre, spread, chosen)
 
 
 def shrunk_zscores(
-    values: AnyArray, own: tuple[AnyArray, AnyArray, AnyArray], population: tuple[AnyArray, AnyArray], prior: float
+    values: AnyArray,
+    own: tuple[AnyArray, AnyArray, AnyArray],
+    population: tuple[AnyArray, AnyArray],
+    prior: float,
+    *,
+    counted: BoolArray,
 ) -> tuple[Float64Array, Float64Array]:
     """Compare values (k, c) with the earlier values of their hosts, and with the population as far as these are few.
 
     A host with n earlier values has weight n / (n + prior) in the mean and the variance that a value is compared with,
     and the population the rest. ``own`` are number, mean and variance by host, (k, c) each, and ``population`` mean and
-    variance, (c,) each. Returns z-scores, and the standard deviations that the values were divided by.
+    variance, (c,) each. The columns ``counted`` (c,) are log(1 + x) of counts x, whose variance is at least that of
+    Poisson counts, 1 / (1 + x). Returns z-scores, and the standard deviations that the values were divided by.
 
     Examples
     --------
     >>> own = np.array([[0.0], [6.0]]), np.array([[0.0], [4.0]]), np.array([[0.0], [1.0]])
-    >>> z, _ = shrunk_zscores(np.array([[3.0], [3.0]]), own, (np.array([1.0]), np.array([1.0])), prior=2.0)
+    >>> population, no = (np.array([1.0]), np.array([1.0])), np.array([False])
+    >>> z, _ = shrunk_zscores(np.array([[3.0], [3.0]]), own, population, prior=2.0, counted=no)
     >>> z.tolist()
     [[2.0], [-0.25]]
     """
     number, mean, variance = own
     share = number / (number + prior)
     centre = share * mean + (1 - share) * population[0]
-    spread = np.sqrt(np.maximum(share * variance + (1 - share) * population[1], 1e-12))
+    least = np.where(counted, np.exp(-np.maximum(centre, 0.0)), _LEAST_VARIANCE)
+    spread = np.sqrt(np.maximum(share * variance + (1 - share) * population[1], least))
     return (values - centre) / spread, spread
 
 
@@ -105,16 +130,31 @@ def count_zscores(counts: AnyArray, rate: AnyArray, weight: AnyArray) -> Float64
     return np.asarray(z, dtype=np.float64)
 
 
-def empirical_pvalues(values: AnyArray, earlier: AnyArray) -> Float64Array:
+def excess_zscores(counts: AnyArray, number: AnyArray, mean: AnyArray, usual: float) -> Float64Array:
+    """Return by how much counts (k,) exceed the mean of their host, in Poisson deviations, as sign · log(1 + |z|).
+
+    A mean of n windows counts n / (n + 4), and the population, whose mean is ``usual``, the rest. Two new partners of a
+    host that never has any are less than twenty of a host that has five; a ratio would say the opposite.
+    """
+    expected = (number * mean + _EXPECTED_FROM * usual) / (number + _EXPECTED_FROM)
+    z = (counts - expected) / np.sqrt(np.maximum(expected, 0.0) + 1)
+    return np.asarray(np.sign(z) * np.log1p(np.abs(z)), dtype=np.float64)
+
+
+def tail_pvalues(values: AnyArray, earlier: AnyArray, *, shape: float) -> Float64Array:
     """Return the share of the N sorted earlier values that are at least as high, counting the value itself, (k,).
 
-    Values above all earlier ones have p = 1 / (N + 1) / (1 + e), where e is the excess over the highest earlier value
-    in standard deviations, or in units if these are larger. NaN has p = 1; without earlier values, so has everything.
+    The highest hundredth (four values at least) is replaced by a generalised Pareto tail of this shape, whose scale is
+    that of the next nine hundredths: a value far above all others is as improbable as it is far, and a past attack
+    among the earlier values does not hide the next one. NaN has p = 1; without earlier values, so has everything.
 
     Examples
     --------
-    >>> empirical_pvalues(np.array([0.0, 2.5, 3.0]), np.array([1.0, 2.0, 3.0])).tolist()
+    >>> tail_pvalues(np.array([0.0, 2.5, 3.0]), np.array([1.0, 2.0, 3.0]), shape=0.25).tolist()
     [1.0, 0.5, 0.5]
+    >>> earlier = np.arange(1000.0)
+    >>> [f"{p:.1g}" for p in tail_pvalues(np.array([500.0, 990.0, 9900.0]), earlier, shape=0.25)]
+    ['0.5', '0.01', '1e-08']
     """
     N = len(earlier)
     p = np.ones(len(values))
@@ -123,36 +163,70 @@ def empirical_pvalues(values: AnyArray, earlier: AnyArray) -> Float64Array:
     known = ~np.isnan(values)
     x = values[known]
     at_least = N - np.searchsorted(earlier, x, side="left")
-    excess = np.maximum(x - earlier[-1], 0.0) / max(float(np.std(earlier)), 1.0)
-    p[known] = np.minimum((1.0 + at_least) / (1.0 + N), 1.0) / (1.0 + excess)
+    body = np.minimum((1.0 + at_least) / (1.0 + N), 1.0)
+    share, wide = max(_TAIL, 4 / (N + 1)), max(10 * _TAIL, 20 / (N + 1))
+    if wide < 1:
+        start, before = (float(earlier[max(0, int(np.floor((1 - part) * N)) - 1)]) for part in (share, wide))
+        scale = max((start - before) / np.log(wide / share), _LEAST_SCALE)
+        excess = np.maximum(x - start, 0.0) / scale
+        body = np.where(x > start, share * (1.0 + shape * excess) ** (-1.0 / shape), body)
+    p[known] = body
     return p
 
 
-def judge_hosts(compared: Comparison, memory: SideMemory, pool: Pool, seed: tuple[int, int]) -> HostTable:
-    """Return p-values from the pool of earlier windows, then add this window to the pool."""
-    nodes, values, x, z, *_ = compared
-    columns = compared.pool or [np.zeros(0, np.float32)] * (_C + 1)
+def magnitude_pvalues(counts: AnyArray, earlier: Sequence[AnyArray]) -> Float64Array:
+    """Return how improbable counts (k, c) far above all N earlier ones are: c / (N + 1) times (highest / count)², (k,).
+
+    Two hundred thousand flows are severe where the most so far were six thousand, after any history: the tail of the
+    counts is taken for one of Pareto's with a finite variance. Counts up to four times the highest have p = 1.
+
+    Examples
+    --------
+    >>> magnitude_pvalues(np.array([[50.0], [1000.0]]), [np.arange(1.0, 100.0)]).round(6).tolist()
+    [1.0, 9.8e-05]
+    """
+    p = np.ones(len(counts))
+    for values, reference in zip(np.nan_to_num(counts).T, earlier, strict=True):
+        if len(reference):
+            highest = max(float(reference[-1]), 1.0)
+            tail = len(earlier) / (len(reference) + 1) * (highest / np.maximum(values, highest)) ** 2
+            p = np.where(values > _FAR * highest, np.minimum(p, tail), p)
+    return p
+
+
+def judge_hosts(compared: Comparison, memory: SideMemory, pool: Pool, *, n_learnt: int) -> HostTable:
+    """Return p-values from the pool of earlier windows and this one, then add this window to the pool.
+
+    After ``n_learnt`` windows, components that need a history count n / (n + 8). In the first two windows every p is 1.
+    """
+    nodes, values, x, z, chosen = *compared[:4], compared.chosen
     p = np.full((len(nodes), _C), np.nan)
     for c in range(_C):
         p[z[:, c] <= 0, c] = 1.0  # no more than expected is not unusual, even if the others had still less
         high = np.flatnonzero(z[:, c] > 0)
-        p[high, c] = empirical_pvalues(z[high, c], columns[c])
-    # Five components measure size, and one burst moves them all: together they give at most one of the two.
-    statistic = top_two(np.column_stack([np.fmin.reduce(p[:, _SIZE], axis=1), p[:, _OTHER]]))
-    pvalue = empirical_pvalues(statistic, columns[_C])
-    if not compared.pool:
-        statistic[:] = np.nan  # nothing was compared yet, and later windows must not be compared with that
-    pool.add(np.column_stack([x, z[:, :_C], statistic]), memory.last[nodes] < 0, seed)
+        p[high, c] = tail_pvalues(z[high, c], pool.column(_M + c, z[chosen, c]), shape=_SHAPES[0])
+    # Five components measure size, and one burst moves them all: together they count once.
+    fast = np.column_stack([np.fmin.reduce(p[:, _SIZE], axis=1), p[:, _FAST]])
+    sums = [-np.log(np.fmin(kinds, 1.0)).sum(axis=1) for kinds in (fast, p[:, _SLOW])]
+    weight = n_learnt / (n_learnt + _LEARNING)
+    statistic = sums[0] + weight * sums[1]
+    earlier = pool.column(_M + _C, statistic[chosen], plus=(weight, _M + _C + 1))
+    pvalue = tail_pvalues(statistic, earlier, shape=_SHAPES[1])
+    pvalue = np.minimum(pvalue, magnitude_pvalues(x[:, _MAGNITUDES], [pool.column(c) for c in _MAGNITUDES]))
+    if n_learnt < LEARNT:
+        pvalue[:] = 1.0
+    pool.add(np.column_stack([x, z[:, :_C], *sums])[chosen], memory.last[nodes] < 0)
     single = np.float32
-    return HostTable(nodes, values[:, :_C].astype(single), z[:, :_C].astype(single), p.astype(single), pvalue)
+    tables = (table.astype(single) for table in (values[:, :_C], z[:, :_C], p))
+    return HostTable(nodes, *tables, pvalue, len(nodes))
 
 
 def score_by_partners(
-    tables: Mapping[str, HostTable], connections: Connections, memories: Mapping[str, SideMemory]
+    tables: Mapping[str, HostTable], connections: Connections, memories: Mapping[str, SideMemory], *, n_learnt: int
 ) -> dict[str, HostTable]:
     """Judge rarely seen hosts by their partners too (the component "company").
 
-    A host that was in fewer than five windows hardly has a past. Its p-value becomes that of its most unusual partner
+    A host that was in fewer than five windows, and in fewer than half of the ``n_learnt``, hardly has a past. Its p-value becomes that of its most unusual partner
     in this window, times one more than the number of its partners (Bonferroni) and times two for the choice between
     both, if that is smaller. Forged sources that flood a host, and the victims of a scan, are thus found with their
     counterpart.
@@ -165,27 +239,32 @@ def score_by_partners(
     for side, other in zip(SIDES, reversed(SIDES), strict=True):
         table, partners = tables[side], tables[other]
         windows_before = memories[side].number[:, MEASURED.index("partners")]
-        rows = np.flatnonzero(windows_before[ends[side]] < _RARE)
+        rows = np.flatnonzero(windows_before[ends[side]] < min(_RARE, (n_learnt + 1) / 2))
         host = row_of[side][ends[side][rows]]
         lowest = np.full(len(table.nodes), np.inf)
         np.minimum.at(lowest, host, partners.pvalue[row_of[other][ends[other][rows]]])
         is_rare = np.isfinite(lowest)
         n_partners = np.bincount(host, minlength=len(table.nodes))[is_rare]
         p = np.minimum(2 * (1 + n_partners) * lowest[is_rare], 1.0)
+        p[p > _COUNTS] = 1.0
         table.pvalues[is_rare, _COMPANY] = p
-        table.values[is_rare, _COMPANY] = severity(lowest[is_rare])
+        table.values[is_rare, _COMPANY] = severity(lowest[is_rare], partners.n_judged)
         pvalue = table.pvalue.copy()
         pvalue[is_rare] = np.minimum(pvalue[is_rare], p)
         judged[side] = replace(table, pvalue=pvalue)
     return judged
 
 
-def judge_pairs(connections: Connections, pool: Pool, seed: tuple[int, int]) -> PairTable:
-    """Return the p-value of each connection from the surprise of earlier ones, then add these to the pool."""
+def judge_pairs(connections: Connections, pool: Pool, seed: tuple[int, int], *, n_learnt: int) -> PairTable:
+    """Return the p-value of each connection from the surprise of others, then add this window to the pool."""
     surprise, pairs = connections.surprise, connections.pairs
-    columns = pool.columns()
-    pvalue = empirical_pvalues(surprise, columns[0] if columns else np.zeros(0))
-    pool.add(surprise[:, None], connections.stranger_source | connections.stranger_destination, seed)
+    are_strangers = connections.stranger_source | connections.stranger_destination
+    chosen = pool.choose(are_strangers, seed)
+    pvalue = tail_pvalues(surprise, pool.column(0, surprise[chosen]), shape=_SHAPES[1])
+    if n_learnt < LEARNT:
+        pvalue[:] = 1.0
+    pool.add(surprise[chosen, None], are_strangers)
     counts = np.ones(len(surprise)) if pairs.counts is None else pairs.counts
     is_new = connections.times == 0
-    return PairTable(pairs.source, pairs.destination, surprise, pvalue, counts.astype(np.int64), is_new, pairs.ports)
+    ends = pairs.source, pairs.destination
+    return PairTable(*ends, surprise, pvalue, counts.astype(np.int64), is_new, len(surprise), pairs.ports)

@@ -16,6 +16,7 @@ import numpy as np
 from graphquilt.arrays import AnyArray, BoolArray, Float32Array, Float64Array, Int64Array, IntArray
 from graphquilt.errors import FormatError
 from graphquilt.files import load_arrays, sync_folder, temporary_sibling, translate_disk_errors, write_arrays
+from graphquilt.temporal.contexts import CONTEXTS, move_centres
 from graphquilt.temporal.open_window import LOW_BITS
 from graphquilt.temporal.results import MEASURED
 from graphquilt.temporal.windows import SIDES
@@ -98,9 +99,10 @@ class SideMemory:
     """One row per host of a side; :meth:`learn` and :meth:`learn_positions` change the arrays in place.
 
     ``first`` and ``last`` (n,) are windows, or -1. ``number``, ``mean`` and ``variance`` (n, measured) describe the
-    values of each component; beyond ``history`` values, older ones fade. ``positions`` (n, dim) are means of ``places``
-    (n,) positions, from which drift is measured, and ``profiles`` (n, dim) the same times the roots of the singular
-    values, in one frame for both sides.
+    values of each component; beyond ``history`` values, older ones fade. ``profiles`` (n, dim) are means of ``places``
+    (n,) positions times the roots of the singular values, in one frame for both sides. ``mixtures`` (n, contexts) are
+    mean shares of the partners in each context, of ``mixed`` (n,) windows. ``centres`` (contexts, dim) are those of
+    this side.
     """
 
     first: IntArray
@@ -108,16 +110,19 @@ class SideMemory:
     number: Float32Array
     mean: Float32Array
     variance: Float32Array
-    positions: Float32Array
     places: Float32Array
     profiles: Float32Array
+    mixed: Float32Array
+    mixtures: Float32Array
+    centres: Float32Array
 
     @classmethod
     def empty(cls, dim: int) -> SideMemory:
         """Return a memory without hosts."""
         table, position = np.zeros((0, len(MEASURED)), np.float32), np.zeros((0, dim), np.float32)
         never, count = np.zeros(0, np.int64), np.zeros(0, np.float32)
-        return cls(never, never, table, table, table, position, count, position)
+        mixture, centres = np.zeros((0, CONTEXTS), np.float32), np.zeros((CONTEXTS, dim), np.float32)
+        return cls(never, never, table, table, table, count, position, count, mixture, centres)
 
     def __len__(self) -> int:
         return len(self.last)
@@ -130,6 +135,8 @@ class SideMemory:
         arrays = {}
         for item in fields(self):
             old: AnyArray = getattr(self, item.name)
+            if item.name == "centres":
+                continue
             unknown = -1 if item.name in ("first", "last") else 0
             arrays[item.name] = np.full((capacity, *old.shape[1:]), unknown, dtype=old.dtype)
             arrays[item.name][: len(old)] = old
@@ -149,20 +156,32 @@ class SideMemory:
         self.mean[nodes] = mean + rate * step
         self.variance[nodes] = (1 - rate) * (variance + rate * step**2)
 
-    def learn_positions(self, nodes: IntArray, positions: AnyArray, profiles: AnyArray, history: int) -> None:
-        """Add the positions and profiles of hosts, (k, dim), to their means."""
+    def learn_profiles(self, nodes: IntArray, profiles: AnyArray, history: int) -> None:
+        """Add the profiles of hosts, (k, dim), to their means."""
         number = np.minimum(self.places[nodes] + 1, history)
-        rate = (1 / number)[:, None]
         self.places[nodes] = number
-        self.positions[nodes] += rate * (positions - self.positions[nodes])
-        self.profiles[nodes] += rate * (profiles - self.profiles[nodes])
+        self.profiles[nodes] += (profiles - self.profiles[nodes]) / number[:, None]
+
+    def learn_mixtures(self, nodes: IntArray, counts: AnyArray, history: int) -> None:
+        """Add the shares of partners in contexts, given as counts (k, contexts), to their means."""
+        some = np.flatnonzero(counts.sum(axis=1))
+        nodes, counts = nodes[some], counts[some]
+        number = np.minimum(self.mixed[nodes] + 1, history)
+        self.mixed[nodes] = number
+        shares = counts / counts.sum(axis=1, keepdims=True)
+        self.mixtures[nodes] += (shares - self.mixtures[nodes]) / number[:, None]
+
+    def move_centres(self, seed: tuple[int, ...]) -> None:
+        """Move the contexts on to where the hosts lie now."""
+        self.centres[:] = move_centres(self.centres, self.profiles[self.places > 0], seed)
 
 
 class Pool:
     """Values of earlier windows, to compare a window with.
 
     A window gives at most ``cap`` rows, and of known hosts and of strangers at most twice the median of the windows
-    before: one flood does not fill the pool. Rows are kept of the later two thirds of ``history`` windows, because
+    before: one flood does not fill the pool. A window is compared with the pool and itself, by the same rule: after a
+    short history mostly with itself. Rows are kept of the later half of ``history`` windows, because
     earlier ones had less to be compared with. ``sizes`` are the numbers of known hosts and strangers of each window.
     """
 
@@ -171,36 +190,45 @@ class Pool:
         self.samples: deque[Float32Array] = deque(maxlen=history)
         self.sizes: deque[tuple[int, int]] = deque(maxlen=history)
 
-    def add(self, rows: AnyArray, are_strangers: BoolArray, seed: Iterable[int]) -> None:
-        """Remember rows of one window; which ones depends only on the seed and the numbers of rows."""
+    def choose(self, are_strangers: BoolArray, seed: Iterable[int]) -> Int64Array:
+        """Return which rows of a window are remembered; this depends only on the seed and the numbers of rows."""
         groups = np.flatnonzero(~are_strangers), np.flatnonzero(are_strangers)
         rng = np.random.default_rng(list(seed))
         usual = np.median(np.array(self.sizes), axis=0) if self.sizes else np.full(2, np.inf)
         chosen = []
         for group, count in zip(groups, usual, strict=True):
-            share = self.cap * len(group) / max(len(rows), 1)
+            share = self.cap * len(group) / max(len(are_strangers), 1)
             limit = int(min(np.ceil(share), max(2 * count, _FEWEST)))
             chosen.append(group if len(group) <= limit else rng.choice(group, limit, replace=False))
-        self.sizes.append((len(groups[0]), len(groups[1])))
-        self.samples.append(np.asarray(rows[np.sort(np.concatenate(chosen))], dtype=np.float32))
+        return np.sort(np.concatenate(chosen))
+
+    def add(self, rows: AnyArray, are_strangers: BoolArray) -> None:
+        """Remember the chosen rows of one window, whose hosts were strangers or not."""
+        n_strangers = int(are_strangers.sum())
+        self.sizes.append((len(are_strangers) - n_strangers, n_strangers))
+        self.samples.append(np.asarray(rows, dtype=np.float32))
         while len(self.samples) > self.capacity(len(self.sizes)):
             self.samples.popleft()
 
     @staticmethod
     def capacity(n_windows: int) -> int:
         """Return of how many windows rows are kept, if the sizes of ``n_windows`` are known."""
-        return max(2, (2 * n_windows + 1) // 3)
+        return max(2, (n_windows + 1) // 2)
 
-    def columns(self, first: int = 0) -> list[Float32Array]:
-        """Return the values of each column from ``first`` on, sorted and without NaN; empty before the first window."""
-        if not self.samples:
-            return []
-        stacked = np.concatenate([sample[:, first:] for sample in self.samples])
-        return [np.sort(column[~np.isnan(column)]) for column in stacked.T]
+    def column(self, number: int, current: AnyArray = (), *, plus: tuple[float, int] = (0.0, 0)) -> Float32Array:
+        """Return the values of one column of earlier windows, and those of the current one, sorted and without NaN.
 
-    def moments(self, size: int) -> tuple[Float64Array, Float64Array]:
-        """Return mean and variance of the first ``size`` columns, (size,), without NaN; 0 and 1 for empty columns."""
-        stacked = np.concatenate([sample[:, :size] for sample in self.samples]).astype(np.float64)
+        ``plus`` is a factor and a column to add that many times.
+        """
+        factor, other = plus
+        parts = [sample[:, number] + factor * sample[:, other] if factor else sample[:, number] for sample in self.samples]
+        column = np.concatenate([*parts, np.asarray(current, dtype=np.float32)])
+        return np.sort(column[~np.isnan(column)])
+
+    def moments(self, current: AnyArray) -> tuple[Float64Array, Float64Array]:
+        """Return mean and variance of the first columns, with rows of the current window; 0 and 1 without values."""
+        size = current.shape[1]
+        stacked = np.concatenate([*(sample[:, :size] for sample in self.samples), current]).astype(np.float64)
         known = ~np.isnan(stacked)
         count = np.maximum(known.sum(axis=0), 1)
         mean = np.where(known, stacked, 0.0).sum(axis=0) / count
@@ -248,14 +276,15 @@ def _check_side(arrays: Mapping[str, AnyArray], side: str, empty: SideMemory) ->
     columns = {}
     for item in fields(empty):
         array, expected = arrays[f"{side}.{item.name}"], getattr(empty, item.name)
-        if array.dtype != expected.dtype or array.shape != (n, *expected.shape[1:]):
+        shape = expected.shape if item.name == "centres" else (n, *expected.shape[1:])
+        if array.dtype != expected.dtype or array.shape != shape:
             raise ValueError(
                 f"the array {side}.{item.name} is {array.dtype} {array.shape}, which does not fit {n} hosts"
             )
         if not bool(np.isfinite(array).all()):
             raise ValueError(f"the array {side}.{item.name} has values that are not finite")
         columns[item.name] = np.array(array)
-    if any(bool((columns[name] < 0).any()) for name in ("number", "variance", "places")):
+    if any(bool((columns[name] < 0).any()) for name in ("number", "variance", "places", "mixed", "mixtures")):
         raise ValueError(f"a count or a variance of a {side} is negative")
     return SideMemory(**columns)
 

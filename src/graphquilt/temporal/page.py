@@ -16,25 +16,25 @@ from graphquilt.arrays import BoolArray, FloatArray, Int64Array
 from graphquilt.errors import InputError, MissingExtraError
 from graphquilt.report import new_figure, save_figure
 from graphquilt.temporal.batch import AnomalyScores, Detection
+from graphquilt.temporal.judging import LEARNT
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.records import date_of
-from graphquilt.temporal.results import MEANINGS, severity
+from graphquilt.temporal.results import MEANINGS
 from graphquilt.temporal.windows import SIDES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-UNUSUAL = 60.0  # a host with at least this severity, which is p = 0.001, is counted in the timeline
+UNUSUAL = 40.0  # a host with at least this severity is counted in the timeline: chance alone gives one per window
 _SHOWN = 1000  # alerts and connections on the page
 _MOST_HOSTS = 100_000  # names that can be searched
 _MOST_POINTS = 400_000  # severities of hosts in windows
-_AGREES = 0.9  # the relative error of a side above which it has no drift
+_LONG = 8  # windows judged, from which a host is mostly compared with itself
 _VERDICTS = (
-    (0.4, "Good", "good", "positions agree well from window to window"),
-    (0.7, "Fair", "fair", "positions agree roughly; a drift must be large to stand out"),
-    (_AGREES, "Weak", "fair", "positions hardly agree; drift says little"),
-    (np.inf, "Bad", "bad", "positions do not agree from window to window"),
+    (0.4, "Good", "good", "agree well"),
+    (0.7, "Fair", "fair", "agree roughly"),
+    (np.inf, "Weak", "fair", "hardly agree, and say little about groups of hosts"),
 )
 _SOURCE, _DESTINATION, _FLAGGED = "#2563a8", "#c2571a", "#b42318"
 
@@ -72,29 +72,35 @@ def _severities(scores: AnomalyScores, side: str, node: int) -> FloatArray:
         table = window.sides[side]
         row = int(np.searchsorted(table.nodes, node))
         if row < len(table.nodes) and table.nodes[row] == node:
-            history[t] = float(severity(table.pvalue[row]))
+            history[t] = float(table.severity[row])
     return history
 
 
-def fit_in_words(scores: AnomalyScores) -> list[dict[str, str]]:
-    """Say for each side how well the positions of its windows agree, and whether it can alert by drift."""
-    verdicts = []
-    for side in SIDES:
-        errors = np.array([window.fits.get(side, np.nan) for window in scores.windows], dtype=np.float64)
-        known = errors[np.isfinite(errors)]
-        if len(known) == 0:
-            text = f"No window of the {side}s could be placed among earlier ones, so no {side} alerts by drift."
-            verdicts.append({"side": side, "word": "None", "kind": "bad", "text": text})
-            continue
-        middle, n_apart = float(np.median(known)), int((known > _AGREES).sum())
-        apart = f" All {len(known)} windows that were placed can alert by drift."
-        if n_apart:
-            apart = f" In {n_apart} of {len(known)} windows the overlaps do not agree (error above {_AGREES}): "
-            apart += f"there, no {side} alerts by drift."
-        word, kind, meaning = next(words for limit, *words in _VERDICTS if middle <= limit)
-        text = f"For {side}s, {meaning}: the median error is {middle:.2f} of their spread.{apart}"
-        verdicts.append({"side": side, "word": word, "kind": kind, "text": text})
-    return verdicts
+def judged_in_words(scores: AnomalyScores) -> list[dict[str, str]]:
+    """Say what was judged and what was not: the windows that were learnt from, and how well positions agree."""
+    windows = scores.windows
+    n_judged = sum(window.n_learnt >= LEARNT for window in windows)
+    if n_judged == 0:
+        text = (
+            f"Nothing could be judged: there are {len(windows)} windows, and the first {LEARNT} are only learnt from. "
+        )
+        return [
+            {"word": "Nothing", "kind": "bad", "text": text + "Use narrower windows (--width), or give a longer log."}
+        ]
+    text = f"{n_judged} of {len(windows)} windows were judged; the first {LEARNT} were only learnt from."
+    if n_judged < _LONG:
+        text += " After so few windows, hosts are compared with each other rather than with themselves."
+    words = [{"word": "Judged" if n_judged >= _LONG else "Learning", "kind": "good" if n_judged >= _LONG else "fair"}]
+    words[0]["text"] = text
+    errors = np.array([window.fit for window in windows], dtype=np.float64)
+    known = errors[np.isfinite(errors)]
+    if len(known) == 0:
+        text = "No window could be placed among earlier ones: hosts are judged by counts, not by groups of hosts."
+        return [*words, {"word": "Counts only", "kind": "fair", "text": text}]
+    middle = float(np.median(known))
+    word, kind, meaning = next(words for limit, *words in _VERDICTS if middle <= limit)
+    text = f"Positions {meaning} from window to window: the median error is {middle:.2f} of their spread."
+    return [*words, {"word": word, "kind": kind, "text": text}]
 
 
 def page_data(detection: Detection, timeline: Timeline) -> dict[str, object]:
@@ -114,7 +120,8 @@ def page_data(detection: Detection, timeline: Timeline) -> dict[str, object]:
             "flows": window.rows,
             "left_out": window.left_out,
             **{side: int(count[t]) for side, count in timeline.outliers.items()},
-            "fits": {side: round(float(fit), 3) for side, fit in window.fits.items()},
+            "learning": window.n_learnt < LEARNT,
+            "fit": round(float(window.fit), 3) if np.isfinite(window.fit) else None,
         }
         for t, window in enumerate(scores.windows)
     ]
@@ -138,8 +145,8 @@ def page_data(detection: Detection, timeline: Timeline) -> dict[str, object]:
             for incident in detection.incidents[:_SHOWN]
         ],
         "hosts": _all_hosts(scores, detection.names),
-        "fit": fit_in_words(scores),
-        "drift_missing": scores.drift_missing,
+        "judged": judged_in_words(scores),
+        "n_learnt": LEARNT,
     }
 
 

@@ -12,10 +12,12 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+import numpy as np
+
 from graphquilt.errors import FormatError, InputError, counted
 from graphquilt.temporal.logs.columns import HostList, read_host_list
 from graphquilt.temporal.names import Names
-from graphquilt.temporal.results import Alert, Explanation, PairAlert, WindowScores
+from graphquilt.temporal.results import Alert, Explanation, PairAlert, Victims, WindowScores
 from graphquilt.temporal.windows import SIDES
 from graphquilt.times import read_moment
 
@@ -29,6 +31,7 @@ _Ranked = TypeVar("_Ranked", Alert, PairAlert)
 _LISTED = 20  # neighbours that are named in a record
 _FIRST_DATE, _LAST_DATE = 1e8, 253_402_300_799.0  # from 1973 to the year 9999; other times are not since 1970
 _NAMED = 2  # components in the reason of an alert
+_PORTS = 5  # in a record
 _EXPLAINED = 200  # alerts, from the top, that name their new and gone neighbours
 
 
@@ -40,8 +43,10 @@ class AlertOptions:
     """At most this many hosts per window."""
     pairs: int = 5
     """At most this many connections per window."""
+    incident: float = 60.0
+    """Severity from which an alert opens an incident; weaker alerts of its host then belong to it."""
     min_severity: float = 0.0
-    """Leave out alerts below this severity; 40 is p = 0.01, 60 is p = 0.001, 100 is the highest."""
+    """Leave out alerts below this severity: 40 is expected by chance once per window, 60 in ten, 100 in a thousand."""
     since: str | None = None
     """Report alerts from this date, or from the last 7d; earlier windows only train the baseline."""
     allow: str | os.PathLike[str] | HostList | None = None
@@ -84,13 +89,16 @@ def report_alerts(
 ) -> list[Record]:
     """Return the alerts of all windows, the most severe first; the first 200 hosts with their neighbours."""
     options = options or AlertOptions()
-    incidents, since = Incidents(options.merge), options.begin(scores.windows[-1].end if scores.windows else 0.0)
+    incidents, since = (
+        Incidents(options.merge, options.incident),
+        options.begin(scores.windows[-1].end if scores.windows else 0.0),
+    )
     records = [
         record
         for window in scores.windows
         for record in window_records(window, names, options, settings=settings, incidents=incidents, since=since)
     ]
-    records.sort(key=lambda record: (record["pvalue"], record["window"]))
+    records.sort(key=lambda record: (-record["severity"], record["pvalue"], record["window"]))
     hosts = [record for record in records if record["kind"] == "host"]
     for record in hosts[:_EXPLAINED]:
         node = names[record["side"]].id(record["node"])
@@ -115,12 +123,16 @@ def window_records(
     def is_reported(*nodes: tuple[str, int]) -> bool:
         return not any(names[side][node] in options.allowed for side, node in nodes)
 
+    def is_under(pair: PairAlert) -> bool:
+        return any((side, getattr(pair, side)) in authors for side in SIDES)
+
     hosts = _first_reported(
         scores.alerts, lambda a: is_reported((a.side, a.node)), options.budget, options.min_severity
     )
+    authors = {(alert.side, alert.node) for alert in hosts}
     pairs = _first_reported(
         scores.pairs,
-        lambda p: is_reported(("source", p.source), ("destination", p.destination)),
+        lambda p: is_reported(("source", p.source), ("destination", p.destination)) and not is_under(p),
         options.pairs,
         options.min_severity,
     )
@@ -192,6 +204,7 @@ def add_explanation(record: Record, explanation: Explanation, names: Mapping[str
 
 
 def _host_record(alert: Alert, names: Mapping[str, Names]) -> Record:
+    other = names[SIDES[1 - SIDES.index(alert.side)]]
     tokens = None if alert.tokens is None else [names["token"][token] for token in alert.tokens]
     components = [
         {"name": name, "value": _short(value, 4), "z": _short(z, 4), "pvalue": _short(pvalue, 3)}
@@ -208,9 +221,29 @@ def _host_record(alert: Alert, names: Mapping[str, Names]) -> Record:
         "node": names[alert.side][alert.node],
         "pvalue": _short(alert.pvalue, 3),
         "severity": round(alert.severity, 1),
-        "reason": "unusual " + " and ".join(reasons) if reasons else "",
+        "reason": "; ".join(filter(None, [_deed(alert), "unusual " + " and ".join(reasons) if reasons else ""])),
         "components": components,
+        "n_victims": len(alert.victims.partner),
+        "victims": [other[node] for node in alert.victims.partner[:_LISTED].tolist()],
+        "flows": int(alert.victims.flows.sum()),
+        "ports": _ports(alert.victims),
     } | ({} if tokens is None else {"tokens": tokens})
+
+
+def _deed(alert: Alert) -> str:
+    """Say what an author did, in one clause; nothing without victims."""
+    n, flows = len(alert.victims.partner), int(alert.victims.flows.sum())
+    if not n:
+        return ""
+    if alert.side == SIDES[0]:
+        return f"{counted(flows, 'flow')} to {counted(n, 'destination')} that it never or hardly used"
+    return f"{counted(flows, 'flow')} from {counted(n, 'source')} that never or hardly used it"
+
+
+def _ports(victims: Victims) -> list[int]:
+    """Return up to five destination ports of most connections, the commonest first."""
+    ports, count = np.unique(victims.ports[victims.ports >= 0], return_counts=True)
+    return [int(port) for port in ports[np.argsort(-count, kind="stable")][:_PORTS]]
 
 
 def _pair_record(pair: PairAlert, names: Mapping[str, Names]) -> Record:
@@ -235,10 +268,10 @@ def _short(value: float, digits: int) -> float | None:
 
 
 class Incidents:
-    """The open incidents; one ends when its host has no alert in ``gap`` windows after the last."""
+    """The open incidents; one begins with an alert of severity ``least``, and ends ``gap`` windows after its last."""
 
-    def __init__(self, gap: int = 7, open_ones: Mapping[str, Any] | None = None) -> None:
-        self.gap = gap
+    def __init__(self, gap: int = 7, least: float = 60.0, open_ones: Mapping[str, Any] | None = None) -> None:
+        self.gap, self.least = gap, least
         self._open: dict[str, tuple[float, int, int]] = {}  # first start, last window, windows so far
         for key, value in (open_ones or {}).items():
             is_one = isinstance(value, list) and len(value) == 3
@@ -246,14 +279,16 @@ class Incidents:
                 raise FormatError("the incidents of a state are damaged. Give a new folder.")
             self._open[key] = (float(value[0]), value[1], value[2])
 
-    def add(self, record: Record, number: int, start: float) -> tuple[str, int]:
-        """Return the id of the incident that an alert belongs to, and in how many windows it has occurred so far."""
+    def add(self, record: Record, number: int, start: float) -> tuple[str | None, int]:
+        """Return the id of the incident that an alert belongs to, or None, and in how many windows it has occurred."""
         is_pair = record["kind"] == "pair"
         who = ["pair", record["source"], record["destination"]] if is_pair else ["host", record["node"]]
         key = json.dumps(who)
         first, last, repeat = self._open.get(key, (start, number, 0))
         if number - last > self.gap:
             first, last, repeat = start, number, 0
+        if repeat == 0 and record["severity"] < self.least:
+            return None, 0
         repeat += repeat == 0 or number != last
         self._open[key] = (first, number, repeat)
         return hashlib.sha256(json.dumps([key, first]).encode()).hexdigest()[:16], repeat
@@ -265,20 +300,34 @@ class Incidents:
 
 
 def merge_incidents(records: Sequence[Record]) -> list[Record]:
-    """Return one record per incident, the most severe first: who, from when to when, how severe, and which alerts."""
+    """Return one record per incident, the most severe first: the author, what it did to whom, when, and which alerts.
+
+    The author is a source where one of the alerts names it as such. Victims and ports are those of all alerts of that
+    side.
+    """
     groups: dict[str, list[Record]] = {}
     for record in records:
-        groups.setdefault(record["incident"], []).append(record)
+        if record["incident"] is not None:
+            groups.setdefault(record["incident"], []).append(record)
     incidents = []
     for identity, alerts in groups.items():
         worst = max(alerts, key=lambda alert: alert["severity"])
         names = [component["name"] for alert in alerts for component in alert.get("components", ())[:2]]
-        who = ("source", "destination", "port") if worst["kind"] == "pair" else ("node",)
+        who = {part: worst[part] for part in ("source", "destination", "port")} if worst["kind"] == "pair" else {}
+        if not who:
+            side = min((alert["side"] for alert in alerts), key=SIDES.index)
+            own = [alert for alert in alerts if alert["side"] == side]
+            victims = list(dict.fromkeys(name for alert in own for name in alert["victims"]))
+            who = {"node": worst["node"], "side": side, "n_victims": max(alert["n_victims"] for alert in own)}
+            who |= {"victims": victims[:_LISTED], "flows": sum(alert["flows"] for alert in own)}
+            who["ports"] = list(dict.fromkeys(port for alert in own for port in alert["ports"]))[:_PORTS]
+        else:
+            who["flows"] = sum(alert["flows"] for alert in alerts)
         incidents.append(
             {
                 "id": identity,
                 "kind": worst["kind"],
-                **{part: worst[part] for part in who},
+                **who,
                 "start": min(alert["start"] for alert in alerts),
                 "end": max(alert["end"] for alert in alerts),
                 "date": min(alerts, key=lambda alert: alert["start"])["date"],
@@ -290,4 +339,4 @@ def merge_incidents(records: Sequence[Record]) -> list[Record]:
                 "alerts": [alert["id"] for alert in alerts],
             }
         )
-    return sorted(incidents, key=lambda incident: (-incident["severity"], incident["start"]))
+    return sorted(incidents, key=lambda incident: (-incident["severity"], incident["pvalue"], incident["start"]))

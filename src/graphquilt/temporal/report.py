@@ -21,14 +21,15 @@ from graphquilt.files import temporary_sibling, translate_disk_errors, write_tex
 from graphquilt.report import render_page
 from graphquilt.temporal.batch import AnomalyScores, Detection
 from graphquilt.temporal.names import Names
-from graphquilt.temporal.page import Timeline, draw_figures, page_data
+from graphquilt.temporal.judging import LEARNT
+from graphquilt.temporal.page import Timeline, draw_figures, judged_in_words, page_data
 from graphquilt.temporal.records import Record
 from graphquilt.temporal.results import COMPONENTS
 from graphquilt.temporal.windows import SIDES
 
 _FORMATS = {"json": "alerts.jsonl", "csv": "alerts.csv", "parquet": "alerts.parquet"}
 _COLUMNS = """id incident repeat kind window start end date side node source destination port severity pvalue reason
-components degree usual_degree n_new n_gone new gone tokens surprise flows is_new"""
+components degree usual_degree n_new n_gone new gone n_victims victims ports tokens surprise flows is_new"""
 CSV_COLUMNS = tuple(_COLUMNS.split())
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would evaluate text that begins so
 _ECS_VERSION = "8.11.0"
@@ -86,6 +87,8 @@ def _summarise(detection: Detection, timeline: Timeline) -> Record:
         "numbers": scores.numbers.tolist(),
         "drift_missing": scores.drift_missing,
         "median_edge_error": drift and {side: float(np.median(part.alignment.edge_errors)) for side, part in drift},
+        "learning": [window.number for window in scores.windows if window.n_learnt < LEARNT],
+        "judged": [verdict["text"] for verdict in judged_in_words(scores)],
         "alerts": len(detection.alerts),
         "incidents": len(detection.incidents),
         "highest_severity": max((record["severity"] for record in detection.alerts), default=None),
@@ -186,7 +189,8 @@ def _write_parquet(path: Path, records: Sequence[Record]) -> None:
     text, whole, number, names = pa.string(), pa.int64(), pa.float64(), pa.list_(pa.string())
     component = pa.struct([("name", text), ("value", number), ("z", number), ("pvalue", number)])
     special = {"components": pa.list_(component), "new": names, "gone": names, "tokens": names, "is_new": pa.bool_()}
-    special |= dict.fromkeys(("repeat", "window", "port", "degree", "n_new", "n_gone", "flows"), whole)
+    special |= {"victims": names, "ports": pa.list_(whole)}
+    special |= dict.fromkeys(("repeat", "window", "port", "degree", "n_new", "n_gone", "n_victims", "flows"), whole)
     special |= dict.fromkeys(("start", "end", "severity", "pvalue", "usual_degree", "surprise"), number)
     schema = pa.schema([(name, special.get(name, text)) for name in CSV_COLUMNS])
     rows = [{name: record.get(name) for name in CSV_COLUMNS} for record in records]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -15,8 +15,8 @@ from graphquilt.errors import InputError
 from graphquilt.temporal.windows import SIDES
 
 MEANINGS = {
-    "drift": "its position in the embedding moved",
-    "affinity": "it talks to other groups of hosts than usual",
+    "contexts": "it talks to another mixture of groups of hosts than usual",
+    "affinity": "its partners are unlikely for its group of hosts",
     "degree": "how many partners it has",
     "volume": "how many flows it has",
     "peak rate": "how many flows it has in its busiest moment",
@@ -34,7 +34,9 @@ MEASURED = (
     *COMPONENTS,
     "partners",
     "strangers",
-)  # the last two only feed others: partners, and those never seen before
+    "novel",
+    "flows",
+)  # the last four only feed others: partners, those never seen before, new ones, and flows, as plain counts
 _RARE, _USUAL = 0.1, 0.5  # shares of a node's other windows
 
 
@@ -44,9 +46,18 @@ def top_two(pvalues: AnyArray) -> Float64Array:
     return np.asarray(np.partition(surprise, -2, axis=1)[:, -2:].mean(axis=1), dtype=np.float64)
 
 
-def severity(pvalue: npt.ArrayLike) -> Float64Array:
-    """Return 20 points for each factor of ten by which p lies below 1, and at most 100."""
-    return np.clip(-20.0 * np.log10(np.asarray(pvalue, dtype=np.float64)), 0.0, 100.0) + 0.0
+def severity(pvalue: npt.ArrayLike, n_judged: int) -> Float64Array:
+    """Return 40 if chance alone makes one of ``n_judged`` as unusual per window, and 20 more for each factor of ten.
+
+    So 60 is expected by chance once in ten windows, and 100, the most, once in a thousand; 0 is the least.
+
+    Examples
+    --------
+    >>> severity([0.5, 0.01, 1e-5], 100).tolist(), severity(1e-5, 10_000).tolist()
+    ([6.0, 40.0, 100.0], 60.0)
+    """
+    expected = np.asarray(pvalue, dtype=np.float64) * n_judged
+    return np.round(np.clip(40.0 - 20.0 * np.log10(np.maximum(expected, 1e-300)), 0.0, 100.0), 1) + 0.0
 
 
 class Component(NamedTuple):
@@ -58,10 +69,35 @@ class Component(NamedTuple):
     pvalue: float
 
 
+class Victims(NamedTuple):
+    """The unusual connections of a window, (m,) each: the id of the end that each belongs to, and of the other end.
+
+    ``by_source`` says on which side the owner is; ``ports`` are those of most flows, or -1.
+    """
+
+    by_source: BoolArray
+    owner: IntArray
+    partner: IntArray
+    flows: IntArray
+    ports: IntArray
+
+    @classmethod
+    def none(cls) -> Victims:
+        """Return no connections."""
+        return cls(np.zeros(0, dtype=bool), *(np.zeros(0, dtype=np.int64) for _ in range(4)))
+
+    def of(self, side: str, node: int) -> Victims:
+        """Return the connections of one owner, those with most flows first."""
+        rows = np.flatnonzero((self.owner == node) & (self.by_source == (side == SIDES[0])))
+        rows = rows[np.argsort(-self.flows[rows], kind="stable")]
+        return Victims(*(column[rows] for column in self))
+
+
 class Alert(NamedTuple):
     """One host that stands out in one window, with the components that were measured, the most unusual first.
 
-    ``tokens`` are the ids of the most surprising tokens of its device log; None without events.
+    ``tokens`` are the ids of the most surprising tokens of its device log; None without events. ``victims`` are the
+    unusual connections that it is the author of.
     """
 
     number: int
@@ -71,6 +107,7 @@ class Alert(NamedTuple):
     severity: float
     components: tuple[Component, ...]
     tokens: tuple[int, ...] | None = None
+    victims: Victims = Victims.none()
 
 
 class PairAlert(NamedTuple):
@@ -95,8 +132,9 @@ class HostTable:
     """The scores of one side of one window, with one row per host.
 
     ``values``, ``z`` and ``pvalues`` (k, components) are in the order of ``COMPONENTS``, with NaN where not measured;
-    ``pvalue`` (k,) combines all components. ``tokens`` (k, most) are the most surprising tokens of each host, the most
-    surprising first, and -1 after the last; None without events.
+    ``pvalue`` (k,) combines all components of one of the ``n_judged`` hosts. ``tokens`` (k, most) are the most surprising tokens of each host, the most
+    surprising first, and -1 after the last; None without events. ``author`` (k,) is the id, on the other side, of the
+    host whose doing explains this one, or -1.
     """
 
     nodes: IntArray
@@ -104,12 +142,14 @@ class HostTable:
     z: Float32Array
     pvalues: Float32Array
     pvalue: Float64Array
+    n_judged: int
     tokens: IntArray | None = None
+    author: IntArray | None = None
 
     @property
     def severity(self) -> Float64Array:
         """From 0 to 100, (k,)."""
-        return severity(self.pvalue)
+        return severity(self.pvalue, self.n_judged)
 
     def column(self, component: str) -> Float32Array:
         """Return the z-scores of one component, (k,)."""
@@ -143,7 +183,7 @@ class HostTable:
 class PairTable:
     """The connections of one window, with one row per pair, (m,).
 
-    ``counts`` are numbers of flows, ``ports`` the destination port of most of them, or -1, and ``is_new`` says whether
+    ``n_judged`` pairs were judged, ``counts`` are numbers of flows, ``ports`` the destination port of most of them, or -1, and ``is_new`` says whether
     no remembered window had the pair.
     """
 
@@ -153,6 +193,7 @@ class PairTable:
     pvalue: Float64Array
     counts: IntArray
     is_new: BoolArray
+    n_judged: int
     ports: IntArray | None = None
 
     def lowest(self, size: int) -> PairTable:
@@ -165,16 +206,16 @@ _Table = TypeVar("_Table", HostTable, PairTable)
 
 def _take_rows(table: _Table, rows: Int64Array) -> _Table:
     columns = {item.name: getattr(table, item.name) for item in fields(table)}
-    return replace(table, **{name: column[rows] for name, column in columns.items() if column is not None})
+    return replace(table, **{name: c[rows] for name, c in columns.items() if isinstance(c, np.ndarray)})
 
 
 @dataclass(frozen=True, eq=False)
 class WindowScores:
     """The scores of one window, from the windows before it.
 
-    ``left_out`` says why the window could not be embedded or placed; its hosts then have no drift and no affinity.
-    ``fits`` is the error of placing each side among the earlier windows, relative to the spread of the positions, or
-    NaN; a side with an error above 0.9 has no drift.
+    ``left_out`` says why the window could not be embedded or placed; later windows then learn no positions from it.
+    ``fit`` is the error of placing it among the earlier windows, relative to the spread of the positions, or NaN.
+    ``n_learnt`` windows had been learnt before; in the first two, nothing is judged.
     """
 
     number: int
@@ -184,35 +225,45 @@ class WindowScores:
     sides: Mapping[str, HostTable]
     connections: PairTable
     left_out: str | None
-    fits: Mapping[str, float]
+    fit: float
+    victims: Victims = field(default_factory=Victims.none)
+    n_learnt: int = 0
 
     def alerts(self, budget: int = 20, *, max_pvalue: float = 1.0) -> list[Alert]:
-        """Return the ``budget`` hosts of both sides with the smallest p-values up to ``max_pvalue``, smallest first.
+        """Return the ``budget`` hosts with the smallest p-values up to ``max_pvalue``, the smallest first.
 
-        Among equal p-values, the host whose two most unusual components are less probable comes first. A host with
-        p = 1 is never an alert; in the first two windows that is every host.
+        Each side has half of the budget, and what it leaves goes to the other side. Victims are listed with their
+        author and take no place. Among equal p-values, the host whose two most unusual components are less probable
+        comes first. A host with p = 1 is never an alert; in the first two windows that is every host.
         """
         _check_budget(budget)
-        candidates = []
-        for side, table in self.sides.items():
-            rows = np.flatnonzero((table.pvalue <= max_pvalue) & (table.pvalue < 1))
-            if len(rows) > budget:
-                rows = rows[table.pvalue[rows] <= np.partition(table.pvalue[rows], budget - 1)[budget - 1]]
-            ranks = zip(table.pvalue[rows].tolist(), (-top_two(table.pvalues[rows])).tolist(), strict=True)
-            candidates += [(rank, side, int(row)) for rank, row in zip(ranks, rows, strict=True)]
+        ranked = {side: self._ranked(side, budget, max_pvalue) for side in SIDES}
+        n_first = min(len(ranked[SIDES[0]]), max((budget + 1) // 2, budget - len(ranked[SIDES[1]])))
+        chosen = [*ranked[SIDES[0]][:n_first], *ranked[SIDES[1]][: budget - n_first]]
         alerts = []
-        for (p, _), side, row in sorted(candidates, key=lambda candidate: candidate[0])[:budget]:
+        for (p, _), side, row in sorted(chosen, key=lambda candidate: candidate[0]):
             table = self.sides[side]
-            why = table.components(row), table.tokens_of(row)
-            alerts.append(Alert(self.number, side, int(table.nodes[row]), p, float(severity(p)), *why))
+            node = int(table.nodes[row])
+            why = table.components(row), table.tokens_of(row), self.victims.of(side, node)
+            alerts.append(Alert(self.number, side, node, p, float(severity(p, table.n_judged)), *why))
         return alerts
+
+    def _ranked(self, side: str, size: int, max_pvalue: float) -> list[tuple[tuple[float, float], str, int]]:
+        """Return the p-values and rows of the first ``size`` hosts of a side that are no victims."""
+        table = self.sides[side]
+        wanted = (table.pvalue <= max_pvalue) & (table.pvalue < 1)
+        rows = np.flatnonzero(wanted if table.author is None else wanted & (table.author < 0))
+        if len(rows) > size:
+            rows = rows[table.pvalue[rows] <= np.partition(table.pvalue[rows], size - 1)[size - 1]]
+        ranks = zip(table.pvalue[rows].tolist(), (-top_two(table.pvalues[rows])).tolist(), strict=True)
+        return sorted((rank, side, int(row)) for rank, row in zip(ranks, rows, strict=True))[:size]
 
     def pairs(self, budget: int = 20) -> list[PairAlert]:
         """Return the ``budget`` most surprising connections."""
         _check_budget(budget)
         table = self.connections.lowest(budget)
         ports = np.full(len(table.source), -1) if table.ports is None else table.ports
-        scores = table.pvalue, severity(table.pvalue), table.surprise
+        scores = table.pvalue, severity(table.pvalue, table.n_judged), table.surprise
         columns = (table.source, table.destination, *scores, table.counts, table.is_new)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         known_ports = [None if port < 0 else port for port in ports.tolist()]

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray, Float64Array, Int64Array, IntArray
+from graphquilt.arrays import Float64Array, Int64Array, IntArray
 from graphquilt.errors import FormatError, InputError
-from graphquilt.linalg import centred, nearest_orthogonal, relative_rotation
+from graphquilt.linalg import nearest_orthogonal
+from graphquilt.temporal.authors import find_authors
 from graphquilt.temporal.components import WindowPairs, compare_pairs, measure_counts
+from graphquilt.temporal.contexts import CONTEXTS, compare_mixtures, count_contexts, nearest_contexts
 from graphquilt.temporal.embedding import EmbeddedWindow, embed_or_explain, warn_left_out
 from graphquilt.temporal.judging import POOLED, Comparison, compare_hosts, judge_hosts, judge_pairs, score_by_partners
 from graphquilt.temporal.memory import Memory, PairMemory, Pool, SideMemory, read_state, write_state
@@ -23,11 +25,10 @@ from graphquilt.temporal.windows import SIDES, Window
 
 LAGS = (1, 7, 14, 21, 28, 35, 42, 49)
 _HISTORY = 28  # windows that are remembered at least, unless the caller says otherwise
-_DRIFT = COMPONENTS.index("drift")
+_CONTEXTS = COMPONENTS.index("contexts")
 _TOKENS = COMPONENTS.index("tokens")
 _PARTNERS = MEASURED.index("partners")
-_AGREES = 0.9  # a side whose placement has a larger error than this share of its spread has no drift
-_FORMAT = 4
+_FORMAT = 5
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,9 @@ def check_min_observations(min_observations: int) -> None:
 
 
 class _Placement(NamedTuple):
-    """The positions of one side of a window among the earlier ones, (k, dim): for drift, and shared by both sides."""
+    """The profiles of one side of a window among the earlier ones, (k, dim)."""
 
     nodes: IntArray
-    positions: Float64Array
     profiles: Float64Array
 
 
@@ -129,14 +129,12 @@ class Tracker:
 
     Notes
     -----
-    The positions of a window are rotated and shifted, each side separately, onto the usual positions of its hosts, and
-    drift is the distance from there, divided by sqrt((n + 1) / n), by which a mean of n positions lies farther from the
-    next one than from the n. For affinity and the surprise of pairs, *one* rotation places the positions times the
-    roots of the singular values of both sides: inner products stay.
+    *One* rotation places the positions of both sides, times the roots of the singular values, among the usual positions
+    of their hosts: inner products stay, and 1 + x · y says how probable a pair is. Hosts are clustered by these usual
+    positions (:mod:`graphquilt.temporal.contexts`); which contexts a host talks to needs no rotation at all.
 
-    A window that cannot be embedded or placed has no drift and no affinity; ``left_out`` says why. A late window is
-    scored and learnt like any other. Memory is bounded by the number of hosts, ``max_pairs`` and ``history`` ·
-    ``pool``.
+    A window that cannot be embedded or placed teaches no positions; ``left_out`` says why. A late window is scored and
+    learnt like any other. Memory is bounded by the number of hosts, ``max_pairs`` and ``history`` · ``pool``.
 
     Examples
     --------
@@ -194,7 +192,7 @@ class Tracker:
             memory.sides[side] = memory.sides[side].grow(size)
         if embedded is None:
             embedded = embed_or_explain(window.matrix, self.options, tokens)
-        placements, fits = self._place(embedded)
+        placements, fit = self._place(embedded)
         if isinstance(placements, str):
             warn_left_out(number, placements)
         pairs = WindowPairs.of(window)
@@ -208,34 +206,40 @@ class Tracker:
             young_since=number - self.history // 2,
         )
         surprise = None if tokens is None else compare_tokens(tokens, memory.tokens, concentration)
-        compared, tables = {}, {}
+        compared, tables, mixtures, n_learnt = {}, {}, {}, len(memory.numbers)
         for k, side in enumerate(SIDES):
             nodes, values = measure_counts(window, connections, side, len(memory.sides[side]))
-            if not isinstance(placements, str) and not fits[side] > _AGREES:
-                self._add_drift(side, nodes, values, placements[side])
+            mixtures[side] = self._mix(side, pairs, nodes)
+            own = memory.sides[side]
+            values[:, _CONTEXTS] = compare_mixtures(mixtures[side], own.mixtures[nodes], own.mixed[nodes])
             if surprise is not None and side == SIDES[0]:
                 values[:, _TOKENS] = highest_by_host(surprise, nodes)
             pool = memory.pools[side]
-            compared[side] = compare_hosts(nodes, values, memory.sides[side], pool, self.options.prior)
-            tables[side] = judge_hosts(compared[side], memory.sides[side], pool, (number & 0xFFFFFFFF, k))
+            seed = number & 0xFFFFFFFF, k
+            compared[side] = compare_hosts(nodes, values, memory.sides[side], pool, prior=self.options.prior, seed=seed)
+            tables[side] = judge_hosts(compared[side], memory.sides[side], pool, n_learnt=n_learnt)
         if surprise is not None:
             sources = tables[SIDES[0]]
             tables[SIDES[0]] = replace(sources, tokens=most_surprising(surprise, sources.nodes))
-        judged = score_by_partners(tables, connections, memory.sides)
-        connection_table = judge_pairs(connections, memory.pools["pair"], (number & 0xFFFFFFFF, 2))
+        judged = score_by_partners(tables, connections, memory.sides, n_learnt=n_learnt)
+        judged, victims = find_authors(judged, connections, memory.sides)
+        pair_seed = number & 0xFFFFFFFF, 2
+        connection_table = judge_pairs(connections, memory.pools["pair"], pair_seed, n_learnt=n_learnt)
+        for side in SIDES:
+            memory.sides[side].learn_mixtures(compared[side].nodes, mixtures[side], self.history)
         hosts = self._learn(number, pairs, compared, {} if isinstance(placements, str) else placements)
         self._latest = _Latest(number, pairs, hosts)
         if tokens is not None:
             memory.tokens = memory.tokens.learn(tokens.keys, number)
         reason = placements if isinstance(placements, str) else None
-        return WindowScores(number, window.start, window.end, window.rows, judged, connection_table, reason, fits)
+        times = number, window.start, window.end, window.rows
+        return WindowScores(*times, judged, connection_table, reason, fit, victims, n_learnt)
 
-    def _place(self, embedded: EmbeddedWindow | str) -> tuple[dict[str, _Placement] | str, dict[str, float]]:
-        """Return the positions of both sides among the earlier windows, or why there are none; and the errors."""
-        fits = dict.fromkeys(SIDES, float("nan"))
+    def _place(self, embedded: EmbeddedWindow | str) -> tuple[dict[str, _Placement] | str, float]:
+        """Return the profiles of both sides among the earlier windows, or why there are none; and the error."""
         if isinstance(embedded, str):
-            return embedded, fits
-        sides = self._memory.sides
+            return embedded, float("nan")
+        sides, fit = self._memory.sides, float("nan")
         patches = dict(zip(SIDES, embedded[:2], strict=True))
         known = {side: sides[side].places[patch.nodes] > 0 for side, patch in patches.items()}
         for side, is_known in known.items():
@@ -244,28 +248,29 @@ class Tracker:
                     f"it shares {int(is_known.sum())} {side}s with the windows remembered; placing it in "
                     f"{self.options.dim} dimensions needs at least {self.options.dim + 1}. Use wider windows or fewer "
                     "dimensions"
-                ), fits
-        moved = {}
-        for side, (nodes, X) in patches.items():
-            moved[side] = np.asarray(X, dtype=np.float64)
-            if known[side].any():
-                moved[side], fits[side] = _fit_points(X, sides[side].positions[nodes], known[side], shift=True)
-        both = np.concatenate([X * embedded.roots for _, X in patches.values()])
+                ), fit
+        both = np.concatenate([X * embedded.roots for _, X in patches.values()]).astype(np.float64)
         is_known = np.concatenate(list(known.values()))
         if is_known.any():
             usual = np.concatenate([sides[side].profiles[nodes] for side, (nodes, _) in patches.items()])
-            both, _ = _fit_points(both, usual, is_known, shift=False)
+            here, there = both[is_known], usual[is_known].astype(np.float64)
+            both = both @ nearest_orthogonal(here.T @ there)
+            fit = float(np.linalg.norm(both[is_known] - there) / max(float(np.linalg.norm(there)), 1e-300))
         profiles = np.split(both, [len(embedded.source.nodes)])
-        placements = (_Placement(patches[side].nodes, moved[side], profiles[k]) for k, side in enumerate(SIDES))
-        return dict(zip(SIDES, placements, strict=True)), fits
+        return {side: _Placement(patches[side].nodes, profiles[k]) for k, side in enumerate(SIDES)}, fit
 
-    def _add_drift(self, side: str, nodes: Int64Array, values: Float64Array, placement: _Placement) -> None:
-        memory = self._memory.sides[side]
-        n = memory.places[placement.nodes]
-        distance = np.linalg.norm(placement.positions - memory.positions[placement.nodes], axis=1)
-        drift = np.where(n > 0, distance * np.sqrt(n / (n + 1)), np.nan)
-        is_here = np.isin(placement.nodes, nodes)  # tokens give positions to hosts without a flow, which are not scored
-        values[np.searchsorted(nodes, placement.nodes[is_here]), _DRIFT] = drift[is_here]
+    def _mix(self, side: str, pairs: WindowPairs, nodes: Int64Array) -> Float64Array:
+        """Count the partners of each host of a side by context, (k, contexts); partners without a profile are none."""
+        own, other = (pairs.source, pairs.destination)[:: 1 if side == SIDES[0] else -1]
+        memory = self._memory.sides[SIDES[1 - SIDES.index(side)]]
+        partners = np.unique(other)
+        partners = partners[memory.places[partners] > 0]
+        if len(partners) == 0 or not memory.centres.any():
+            return np.zeros((len(nodes), CONTEXTS))
+        context = np.full(len(memory), -1)
+        context[partners] = nearest_contexts(memory.centres, memory.profiles[partners])
+        known = np.flatnonzero(context[other] >= 0)
+        return count_contexts(np.searchsorted(nodes, own[known]), context[other[known]], len(nodes))
 
     def _learn(
         self, number: int, pairs: WindowPairs, compared: dict[str, Comparison], placements: dict[str, _Placement]
@@ -279,7 +284,8 @@ class Tracker:
             own.first[part.nodes] = np.where(own.first[part.nodes] < 0, number, own.first[part.nodes])
             own.last[part.nodes] = np.maximum(own.last[part.nodes], number)
         for side, placement in placements.items():
-            memory.sides[side].learn_positions(*placement, self.history)
+            memory.sides[side].learn_profiles(*placement, self.history)
+            memory.sides[side].move_centres((number & 0xFFFFFFFF, 3 + SIDES.index(side)))
         memory.pairs = memory.pairs.learn(pairs.keys, number)
         memory.numbers = sorted([*memory.numbers, number])[-self.history :]
         return hosts
@@ -333,16 +339,3 @@ class Tracker:
                 f"{path} does not hold the state of a Tracker: {error}. Restore it from a copy, or begin anew."
             ) from None
         return tracker
-
-
-def _fit_points(here: AnyArray, there: AnyArray, known: AnyArray, *, shift: bool) -> tuple[Float64Array, float]:
-    """Rotate (and shift) points ``here`` (k, dim) to bring the known ones near ``there``; return them and the error."""
-    a, b = np.asarray(here[known], dtype=np.float64), np.asarray(there[known], dtype=np.float64)
-    if shift:
-        R = nearest_orthogonal(relative_rotation(a, b))
-        translation = centred(b)[1] - centred(a)[1] @ R
-    else:
-        R, translation = nearest_orthogonal(a.T @ b), np.zeros(a.shape[1])
-    moved = np.asarray(here, dtype=np.float64) @ R + translation
-    spread = np.linalg.norm(centred(b)[0]) if shift else np.linalg.norm(b)
-    return moved, float(np.linalg.norm(moved[known] - b) / max(float(spread), 1e-300))

@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import folder_lock, sync_folder
+from graphquilt.temporal.following import Follower
 from graphquilt.temporal.logs.blocks import Input, list_files
 from graphquilt.temporal.logs.columns import without_hosts
 from graphquilt.temporal.logs.events import read_events
@@ -37,7 +38,7 @@ class WatchState:
     One rename replaces the old file, and a run that is killed at any moment resumes after the last window saved.
     Without a folder nothing is saved. The folder is created if necessary; another run in it is a JobError, a damaged
     state a FormatError, and a state with other settings than those of ``fresh`` an InputError. ``last`` is the latest
-    window that was scored, which ended at ``end``; ``files`` has the latest time in each file that was read to its end.
+    window that was scored, which ended at ``end``; ``files`` says how far each log was read, as ``follower`` had it.
     """
 
     def __init__(
@@ -55,7 +56,8 @@ class WatchState:
         self.names = {"source": Names(), "destination": Names(), "token": Names()}
         self.last: int | None = None
         self.end = -np.inf
-        self.files: dict[str, float] = {}
+        self.files: list[list[Any]] = []
+        self.follower: Follower | None = None
         self.incidents = Incidents()
         self._lock = contextlib.ExitStack()
 
@@ -99,7 +101,7 @@ class WatchState:
         if (
             type(last) is not int
             or not (isinstance(end, float) and math.isfinite(end))
-            or not (isinstance(files, dict) and all(isinstance(latest, float) for latest in files.values()))
+            or not (isinstance(files, list) and all(isinstance(file, list) and len(file) == 10 for file in files))
             or not all(_are_names(words, least) for words, least in zip(names, (*tracker.shape, 0), strict=True))
         ):
             raise FormatError(f"{folder / _FILE} does not hold the progress of a watch. Give a new folder.")
@@ -111,6 +113,9 @@ class WatchState:
     def save(self, scores: WindowScores) -> None:
         """Record that a window is finished."""
         self.last, self.end = scores.number, scores.end
+        if self.follower is not None:
+            next_start = self.end - parse_duration(self.windows.width) * (1 - 1 / self.windows.overlap)
+            self.files = self.follower.records(next_start)
         if self._folder is None:
             return
         self.tracker.notes = {
@@ -139,20 +144,26 @@ def watch(
 
     A window is saved when the caller asks for the next one, and is then finished: a killed run gets the window again.
 
-    The source is one stream, or a folder whose files are read as they arrive, in the order of their names; files that
-    start with a dot or end in ``.part`` or ``.tmp`` are still being written and are not read. ``events`` are logs of
-    what ran on the hosts, or folders, which may fill too. ``poll`` is the number of seconds between two looks at the
-    folder, and ``idle`` that without a new file before stopping; 0 reads the existing files, and None waits for ever.
+    The source is one stream, one log, or a folder of logs. Logs are read as they arrive and as they grow, also if they
+    are rotated, packed or truncated in between (:mod:`graphquilt.temporal.following`); files that start with a dot or
+    end in ``.part`` or ``.tmp`` are not read. ``events`` are logs of what ran on the hosts, or folders, which may fill
+    too. ``poll`` is the number of seconds between two looks, and ``idle`` that without new lines before stopping; 0
+    reads what is there, and None waits for ever.
     """
     alerts = alerts or AlertOptions()
     since = alerts.begin(time.time())
-    flows = _arriving_flows(source, read, state, poll, idle) if isinstance(source, Path) else read(source)
+    flows: Iterable[pa.RecordBatch]
+    if isinstance(source, Path):
+        state.follower = Follower(source, read, state.files, finished=state.end)
+        flows = _arriving_flows(state.follower, poll, idle)
+    else:
+        flows = read(source)
     windows = snapshots(without_hosts(flows, alerts.ignored), **asdict(state.windows))
     tokens = None
     if events:
         tokens = TokenWindows(_ArrivingEvents(events, strict=strict), windows)
         tokens.names, tokens.after = state.names["token"], state.last
-    state.incidents.gap = alerts.merge
+    state.incidents.gap, state.incidents.least = alerts.merge, alerts.incident
     settings, incidents, explain = state.settings, state.incidents, state.tracker.explain
     for scores in watch_windows(windows, state, tokens):
         yield (
@@ -200,28 +211,17 @@ class _ArrivingEvents:
         return batch
 
 
-def _arriving_flows(
-    folder: Path, read: Callable[[Input], Flows], state: WatchState, poll: float, idle: float | None
-) -> Iterable[pa.RecordBatch]:
-    """Give the flows of the files in and below a folder, and of those that arrive later."""
+def _arriving_flows(follower: Follower, poll: float, idle: float | None) -> Iterable[pa.RecordBatch]:
+    """Give the flows that are there, and those that arrive later."""
     if not (0 <= poll < math.inf and (idle is None or idle >= 0)):
         raise InputError(f"poll and idle are numbers of seconds, 0 or more, not {poll} and {idle}.")
-    done: set[Path] = set()
     waited = 0.0
     while True:
-        new = [path for path in list_files(folder) if path not in done]
-        for path in new:
-            done.add(path)
-            name = str(path.relative_to(folder))
-            next_start = state.end - parse_duration(state.windows.width) * (1 - 1 / state.windows.overlap)
-            if state.files.get(name, np.inf) < next_start:
-                continue
-            latest = -np.inf
-            for batch in read(path):
-                latest = max(latest, float(np.max(batch.column("time").to_numpy(), initial=-np.inf)))
-                yield batch
-            state.files[name] = latest
-        waited = 0.0 if new else waited + poll
+        is_new = False
+        for batch in follower.read_new():
+            is_new = True
+            yield batch
+        waited = 0.0 if is_new else waited + poll
         if idle is not None and (idle == 0 or waited > idle):
             return
         time.sleep(poll)

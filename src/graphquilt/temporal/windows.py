@@ -81,7 +81,8 @@ class Snapshots:
     :func:`snapshots`, with times in seconds. ``sources`` and ``destinations`` are the names met so far, one object if
     undirected. Of the latest pass, ``numbers`` and ``times`` are the numbers and starts of its windows, ``empty``
     counts the gaps between them, and ``late`` the flows that came after their window was complete and were left out.
-    Flows of windows up to ``after`` are skipped, because an earlier run has finished them.
+    ``span`` has the first and last time. Flows of windows up to ``after`` are skipped, because an earlier run has
+    finished them.
     """
 
     flows: Iterable[FlowBatch]
@@ -99,6 +100,7 @@ class Snapshots:
     empty: int = field(init=False, default=0)
     late: int = field(init=False, default=0)
     after: int | None = field(init=False, default=None)
+    span: tuple[float, float] = field(init=False, default=(math.inf, -math.inf))
 
     def __post_init__(self) -> None:
         self.destinations = Names() if self.directed else self.sources
@@ -124,6 +126,7 @@ class Snapshots:
             time, ends = flows.time, (flows.pairs >> 32, flows.pairs & LOW_BITS)
             if len(time) == 0:
                 continue
+            self.span = min(self.span[0], float(time.min())), max(self.span[1], float(time.max()))
             place = _places(batch, n_read)
             n_read += len(time)
             number = self._numbers(time, place)

@@ -1,6 +1,6 @@
 """Checks of your own partitioner, embedder or store, and problems with known answers to try them on."""
 
-from graphquilt.testing.checks import EmbedderReport, check_embedder, check_partitioner, check_store
+from graphquilt.testing.checks import EmbedderReport, check_embedder, check_partitioner
 from graphquilt.testing.quilts import (
     Quilt,
     hard_quilt,
@@ -10,6 +10,7 @@ from graphquilt.testing.quilts import (
     rotation_measurements,
     true_error,
 )
+from graphquilt.testing.stores import check_store
 
 __all__ = [
     "EmbedderReport",

@@ -6,11 +6,12 @@ coordinator, who does :func:`solve`; every party does :func:`apply` with its tra
 type :class:`graphquilt.federated.Message`. ``docs/how-to/federated-alignment.md`` says who sees what.
 """
 
+from graphquilt.federated.agreement import load_key, save_key
 from graphquilt.federated.align.coordination import FederatedAlignment, PairResult, apply, solve
 from graphquilt.federated.align.exchange import measure, reply
 from graphquilt.federated.align.intersection import pseudonyms
 from graphquilt.federated.align.parties import Party, accept_once, offer, party_secret
-from graphquilt.federated.align.rounds import Round, invite, load_key, save_key
+from graphquilt.federated.align.rounds import Round, invite
 
 __all__ = [
     "FederatedAlignment",

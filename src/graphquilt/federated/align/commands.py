@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-import shutil
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +11,7 @@ from cyclopts import App, Parameter
 
 from graphquilt.cli import Output, show
 from graphquilt.errors import InputError
+from graphquilt.federated.commands import OutFile, file_to_write, load_all, read_lines, refuse_existing
 
 if TYPE_CHECKING:
     from graphquilt.federated import Message
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
 align_app = App(name="align", help="Align embeddings that parties made with a method of their own.")
 
 Home = Annotated[Path, Parameter(help="The folder of the party, made by offer; keep it private.")]
-OutFile = Annotated[Path, Parameter(name=["--out", "-o"], help="The file to write.")]
-_MOST_IDS = 1 << 26  # bytes of a list of ids
 
 
 @Parameter(name="*")
@@ -58,9 +54,7 @@ def invite(
     from graphquilt.federated import align
     from graphquilt.linalg import Motions
 
-    there = [str(path) for path in (out, key) if path.exists()]
-    if there:
-        raise InputError(f"{' and '.join(there)} exist already. Another round needs other files: name new ones.")
+    refuse_existing(out, key)
     named = [word.strip() for word in parties.split(",") if word.strip()]
     made, secret = align.invite(
         name,
@@ -95,9 +89,8 @@ def offer(
     output: Output = Output(),
 ) -> None:
     """Offer the nodes that a party may share, and draw the noise on their coordinates."""
-    import numpy as np
-
-    from graphquilt.federated import align, canonical_ids
+    from graphquilt.federated import align
+    from graphquilt.federated.nodes import rows_of
     from graphquilt.graph import read_vectors
 
     agreed = align.Round.load(round)
@@ -114,7 +107,7 @@ def offer(
         key=secret,
         party=party,
         secret=align.party_secret(home),
-        share=None if share is None else np.flatnonzero(np.isin(canonical_ids(ids), canonical_ids(_ids(share)))),
+        share=None if share is None else rows_of(ids, read_lines(share) or [], str(share)),
         noise=noise,
     )
     made.save(folder)
@@ -141,7 +134,7 @@ def reply(
     own, folder = _party(home, message)
     made = align.reply(own, message)
     align.accept_once(folder, message)
-    _save(made, out)
+    made.save(file_to_write(out))
     partner = made.facts["to"]
     facts: dict[str, object] = {"from": own.name, "to": partner, "file": str(out)}
     if made.kind == "answer":
@@ -168,7 +161,7 @@ def measure(
     measured = align.measure(own, message)
     align.accept_once(folder, message)
     path = out / f"{own.name}+{message.sender}"
-    _save(measured, path)
+    measured.save(file_to_write(path))
     shared = int(measured.arrays["counts"][0])
     cost = f"Means have noise of {1 / shared:.2g} of the spread of their nodes, so that no node can be told from them."
     facts = {"parties": measured.facts["parties"], "shared_nodes": shared, "noise_costs": cost, "file": str(path)}
@@ -186,16 +179,16 @@ def solve(
 ) -> None:
     """Align all parties from the statistics of their pairs. A bad fit gives exit code 3 and no transforms."""
     from graphquilt.federated import Message, align
+    from graphquilt.federated.messages import new_folder
 
-    if not measurements.is_dir():
-        raise InputError(f"{measurements} is not a folder with measurements.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} exists and is not empty. Name another folder.")
-    files = sorted(path for path in measurements.iterdir() if path.is_file() and path.suffix != ".part")
-    result = align.solve(map(Message.load, files), align.Round.load(round), robust=robust)
+    result = align.solve(load_all(measurements, Message.load), align.Round.load(round), robust=robust)
     bad = result.verdict == "bad"
     if not bad:
-        _save_all(result.transforms, out)
+        with new_folder(out) as part:
+            for party, transform in result.transforms.items():
+                transform.save(part / party)
     pairs = {
         " and ".join(pair.parties): {
             "shared nodes": pair.shared,
@@ -248,43 +241,6 @@ def _party(home: Path, message: Message) -> tuple[Party, Path]:
             return Party.load(folder), folder
     raise InputError(
         f"the {message.kind} of {message.sender} belongs to the round '{message.round_name[:64]}' "
-        f"({message.round[:8]}, {message.dim} dimensions), and {home} has offers in these: "
+        f"({message.round[:8]}), and {home} has offers in these: "
         f"{', '.join(folder.name for folder in rounds)}. Ask for a file of one of them, or offer first."
     )
-
-
-def _ids(path: Path) -> list[str]:
-    try:
-        if path.stat().st_size > _MOST_IDS:
-            raise InputError(f"{path} is too large for a list of ids; it has more than {_MOST_IDS} bytes.")
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read as a list of ids: {error.strerror or error}.") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} cannot be read as a list of ids: it is not text in UTF-8.") from error
-    return [line.strip() for line in lines if line.strip()]
-
-
-def _save(message: Message, path: Path) -> None:
-    from graphquilt.files import translate_disk_errors
-
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; name a file.")
-    with translate_disk_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    message.save(path)
-
-
-def _save_all(messages: Mapping[str, Message], folder: Path) -> None:
-    """Write a new folder with one file per message: all of them, or nothing."""
-    from graphquilt.files import translate_disk_errors
-
-    part = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.part")
-    try:
-        with translate_disk_errors(folder.parent):
-            part.mkdir(parents=True)
-            for name, message in messages.items():
-                message.save(part / name)
-            part.replace(folder)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)

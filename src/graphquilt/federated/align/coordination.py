@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from graphquilt.alignment import Alignment, OverlapStatistics, align_statistics, culprits, grade
 from graphquilt.arrays import AnyArray, Float64Array
-from graphquilt.errors import DisconnectedError, FormatError, InputError, OverlapError, counted
+from graphquilt.errors import FormatError, InputError, counted
 from graphquilt.federated.align.parties import Party
-from graphquilt.federated.align.rounds import Round
-from graphquilt.federated.messages import Message, is_party_name, is_share
+from graphquilt.federated.align.rounds import Round, check_shared
+from graphquilt.federated.messages import Checks, Message, is_party_name, is_share
 from graphquilt.files import is_size
-from graphquilt.linalg import components
 
 COORDINATOR = "coordinator"
 AGREE = 1e-8  # two measurements of one pair differ by less, relative to their size, on whatever machines
@@ -33,19 +33,11 @@ ORTHOGONAL = 1e-6  # largest entry of R'R - 1 that a rotation may have
 
 @dataclass(frozen=True)
 class PairResult:
-    """What an alignment knows of one pair of parties.
+    """What an alignment knows of one pair of parties, compared on ``shared`` nodes.
 
-    Attributes
-    ----------
-    parties : pair of str
-    shared : int
-        Number of nodes they were compared on.
-    error : float
-        What is left after alignment: 0 is a perfect fit, 1 is no better than unrelated.
-    expected : float
-        How large the error would be if there were nothing but the noise that both parties say they have added.
-    trusted : bool
-        Whether robust alignment trusts the pair.
+    ``error`` is what is left after alignment: 0 is a perfect fit, 1 is no better than unrelated. It would be
+    ``expected`` if there were nothing but the noise that both parties say they have added. ``trusted`` says whether
+    robust alignment trusts the pair.
     """
 
     parties: tuple[str, str]
@@ -59,16 +51,8 @@ class PairResult:
 class FederatedAlignment:
     """The alignment of all parties, and one transform for each.
 
-    Attributes
-    ----------
-    parties : tuple of str
-        Party k is patch k of the ``alignment``.
-    alignment : Alignment
-    pairs : tuple of PairResult
-    transforms : mapping of str to Message
-        By party: for that party. Send none of them if the verdict is bad.
-    contradicting : tuple of str
-        Among at least four parties: those most of whose pairs contradict the other pairs, which fit each other.
+    Party k is patch k of the ``alignment``. Send no ``transforms`` if the verdict is bad. Among at least four parties,
+    ``contradicting`` are those most of whose pairs contradict the other pairs, which fit each other.
     """
 
     parties: tuple[str, ...]
@@ -109,28 +93,11 @@ class FederatedAlignment:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True, eq=False)
-class _Measurement:
-    """A measurement whose header was checked."""
-
-    sender: str
-    parties: tuple[str, str]
-    offers: Mapping[str, tuple[str, int]]  # of each party: the name of its offer, and the number of nodes in it
-    noise: Mapping[str, float]
-    statistics: OverlapStatistics
-
-
 def solve(measurements: Iterable[Message], of_round: Round, *, robust: bool = False) -> FederatedAlignment:
     """Align the parties of a round from the statistics of their pairs: no ids and no coordinates are seen.
 
-    Parameters
-    ----------
-    measurements : iterable of Message
-        One for each pair of parties that was compared. If both parties of a pair have measured, the two must agree.
-    of_round : Round
-        Files of other rounds are refused, and so is an alignment without one of the parties that it names.
-    robust : bool
-        Doubt pairs that contradict the others; needs at least four parties.
+    There is one measurement for each pair that was compared; if both parties have measured, the two must agree.
+    ``robust`` doubts pairs that contradict the others, and needs at least four parties.
 
     Raises
     ------
@@ -139,32 +106,33 @@ def solve(measurements: Iterable[Message], of_round: Round, *, robust: bool = Fa
     InputError
         A measurement of another round, measurements of several offers of one party, or two of one pair that differ.
     """
-    checked = [_checked(message, of_round) for message in measurements]
+    checked = [(message, _checked(message, of_round)) for message in measurements]
     if not checked:
         raise InputError("there are no measurements to align; collect at least one from each party.")
-    offers = _one_offer_each(checked)
+    offers = _one_offer_each([message for message, _ in checked])
     pairs = _one_for_each_pair(checked)
     names = tuple(sorted({name for pair in pairs for name in pair} | set(of_round.parties)))
     numbers = {name: k for k, name in enumerate(names)}
     edges = np.array([[numbers[a], numbers[b]] for a, b in pairs], dtype=np.int64)
-    _check_connected(edges, names)
     if robust and len(names) < FEWEST:
         raise InputError(
             f"robust alignment needs at least {FEWEST} parties, and these are {len(names)}: nobody can tell which "
             "of them contradicts the others."
         )
     fit = align_statistics(
-        limited(OverlapStatistics.concatenate(measurement.statistics for measurement in pairs.values())),
+        limited(OverlapStatistics.concatenate(statistics for _, statistics in pairs.values())),
         edges,
         n_patches=len(names),
         names=names,
         **vars(of_round.motions),
         robust=robust,
     )
-    results = tuple(_results(fit, pairs.values()))
+    results = tuple(
+        _result(message, int(statistics.counts[0]), float(error), bool(trust >= 1))
+        for (message, statistics), error, trust in zip(pairs.values(), fit.edge_errors, fit.edge_trust, strict=True)
+    )
     transforms = {
-        name: _transform(of_round, numbers[name], name=name, offer=offers[name], fit=fit, results=results)
-        for name in names
+        name: _transform(of_round, k, name, offer=offers[name], fit=fit, results=results) for name, k in numbers.items()
     }
     return FederatedAlignment(names, fit, results, transforms, _contradicting(fit, names))
 
@@ -193,12 +161,8 @@ def _contradicting(fit: Alignment, names: Sequence[str]) -> tuple[str, ...]:
 def apply(party: Party, transform: Message) -> tuple[AnyArray, Float64Array]:
     """Return the ids of a party's nodes and their coordinates (n, d) in the frame that all parties share.
 
-    Raises
-    ------
-    InputError
-        The transform is of another round, for another party, or was made from another offer.
-    FormatError
-        The round does not allow this motion.
+    A transform of another round, for another party, from another offer, or with a motion that the round does not allow
+    is refused.
     """
     party.round.check_message(transform, ["transform"])
     to = transform.facts.get("to")
@@ -214,63 +178,54 @@ def apply(party: Party, transform: Message) -> tuple[AnyArray, Float64Array]:
     return party.ids, moved
 
 
-def _checked(message: Message, of_round: Round) -> _Measurement:
-    """Return a measurement whose numbers can be what its header says."""
+def _checked(message: Message, of_round: Round) -> OverlapStatistics:
+    """Return the statistics of a measurement whose numbers can be what its header says."""
     of_round.check_message(message, ["measurement"])
     name, facts = f"the measurement of {message.sender}", message.facts
     if not _says_enough(message):
         raise FormatError(f"{name} does not say what a measurement says; ask {message.sender} to measure again.")
-    first, second = parties = tuple(facts["parties"])
+    first, second = facts["parties"]
     pair, nodes = f"{first} and {second}", facts["nodes"]
     try:
         statistics = OverlapStatistics.from_arrays(message.arrays)
     except FormatError as error:
         raise FormatError(f"{name}, of {pair}, is wrong: {error}") from error
-    if statistics.dim != message.dim or len(statistics) != 1:
+    if statistics.dim != of_round.dim or len(statistics) != 1:
         raise FormatError(
-            f"{name}, of {pair}, has {len(statistics)} overlaps in {statistics.dim} dimensions, and its header says "
-            f"one in {message.dim}; ask {message.sender} to measure again."
+            f"{name}, of {pair}, has {len(statistics)} overlaps in {statistics.dim} dimensions, and the round has one "
+            f"in {of_round.dim}; ask {message.sender} to measure again."
         )
     shared = int(statistics.counts[0])
-    if shared < of_round.least:
-        raise OverlapError(
-            f"{pair} share {shared} nodes; the round '{of_round.name}' needs at least {of_round.least}. Leave out this "
-            "pair, or let both parties share more nodes."
-        )
+    check_shared(of_round, (first, second), shared)
     if statistics.sizes[0] != shared or shared > min(nodes.values()):
         raise FormatError(
             f"{name}, of {pair}, says that they share {shared} nodes of total weight {statistics.sizes[0]:g}. Each "
             f"node weighs 1, and their offers have {nodes[first]} and {nodes[second]}."
         )
-    offers = {party: (facts["offers"][party], nodes[party]) for party in parties}
-    return _Measurement(message.sender, (first, second), offers, facts["noise"], statistics)
+    return statistics
 
 
 def _says_enough(message: Message) -> bool:
     """Return whether the header of a measurement says which pair it is of, and how the pair was measured."""
     parties = message.facts.get("parties")
-    offers, nodes, noise = (message.facts.get(key) for key in ("offers", "nodes", "noise"))
+    if not isinstance(parties, list) or len(parties) != 2 or not all(map(is_party_name, parties)):
+        return False
+    of_each: Checks = {"offers": lambda value: isinstance(value, str), "nodes": is_size, "noise": is_share}
+    values: dict[str, Any] = {name: message.facts.get(name) for name in of_each}
     return (
-        isinstance(parties, list)
-        and len(parties) == 2
-        and all(map(is_party_name, parties))
-        and parties[0] < parties[1]
+        parties[0] < parties[1]
         and message.sender in parties
-        and isinstance(offers, dict)
-        and isinstance(nodes, dict)
-        and isinstance(noise, dict)
-        and set(offers) == set(nodes) == set(noise) == set(parties)
-        and all(isinstance(value, str) for value in offers.values())
-        and all(map(is_size, nodes.values()))
-        and all(map(is_share, noise.values()))
+        and all(isinstance(value, dict) and set(value) == set(parties) for value in values.values())
+        and all(all(map(check, values[name].values())) for name, check in of_each.items())
     )
 
 
-def _one_offer_each(checked: Sequence[_Measurement]) -> dict[str, str]:
+def _one_offer_each(measurements: Sequence[Message]) -> dict[str, str]:
     """Return the offer of each party, and refuse measurements that tell different things about it."""
     offers: dict[str, tuple[str, int]] = {}
-    for one in checked:
-        for name, (offer, nodes) in one.offers.items():
+    for one in measurements:
+        for name, offer in one.facts["offers"].items():
+            nodes = one.facts["nodes"][name]
             first, count = offers.setdefault(name, (offer, nodes))
             if (first, count) != (offer, nodes):
                 raise InputError(
@@ -280,12 +235,14 @@ def _one_offer_each(checked: Sequence[_Measurement]) -> dict[str, str]:
     return {name: offer for name, (offer, _) in offers.items()}
 
 
-def _one_for_each_pair(checked: Sequence[_Measurement]) -> dict[tuple[str, str], _Measurement]:
+def _one_for_each_pair(
+    checked: Sequence[tuple[Message, OverlapStatistics]],
+) -> dict[tuple[str, str], tuple[Message, OverlapStatistics]]:
     """Return the measurements by pair, sorted; where both parties have measured, the two must be the same."""
-    pairs: dict[tuple[str, str], _Measurement] = {}
-    for one in sorted(checked, key=lambda one: (one.parties, one.sender)):
-        other = pairs.setdefault(one.parties, one)
-        a, b = one.statistics, other.statistics
+    pairs: dict[tuple[str, str], tuple[Message, OverlapStatistics]] = {}
+    for one, a in sorted(checked, key=lambda pair: (pair[0].facts["parties"], pair[0].sender)):
+        first, second = one.facts["parties"]
+        other, b = pairs.setdefault((first, second), (one, a))
         sizes = float(np.abs(a.means).max() + a.spreads.max())
         same = all(
             np.allclose(getattr(a, name), getattr(b, name), rtol=AGREE, atol=AGREE * scale)
@@ -293,55 +250,33 @@ def _one_for_each_pair(checked: Sequence[_Measurement]) -> dict[tuple[str, str],
         )
         if not same:
             raise InputError(
-                f"{' and '.join(one.parties)} were measured twice, by {other.sender} and by "
-                f"{one.sender}, and the two differ. Each sees the same nodes, so one file is wrong: leave out the pair."
+                f"{first} and {second} were measured twice, by {other.sender} and by {one.sender}, and the two differ. "
+                "Each sees the same nodes, so one file is wrong: leave out the pair."
             )
     return pairs
 
 
-def _check_connected(edges: AnyArray, names: Sequence[str]) -> None:
-    labels = components(edges, len(names))
-    if labels.max(initial=0) == 0:
-        return
-    groups: dict[int, list[str]] = {}
-    for name, label in zip(names, labels.tolist(), strict=True):
-        groups.setdefault(label, []).append(name)
-    largest = max(groups.values(), key=len)
-    described = "; ".join(", ".join(group) for group in groups.values() if group is not largest)
-    raise DisconnectedError(
-        f"no measurement connects these parties with {', '.join(largest)}: {described}. Measure a pair that joins "
-        "them, or align each group on its own."
-    )
-
-
-def _results(fit: Alignment, measurements: Iterable[_Measurement]) -> Iterable[PairResult]:
-    for row, one in enumerate(measurements):
-        variance = sum(value**2 for value in one.noise.values())
-        yield PairResult(
-            one.parties,
-            int(one.statistics.counts[0]),
-            float(fit.edge_errors[row]),
-            math.sqrt(variance / (2 + variance)),
-            bool(fit.edge_trust[row] >= 1),
-        )
+def _result(message: Message, shared: int, error: float, trusted: bool) -> PairResult:
+    first, second = message.facts["parties"]
+    variance = sum(value**2 for value in message.facts["noise"].values())
+    return PairResult((first, second), shared, error, math.sqrt(variance / (2 + variance)), trusted)
 
 
 def _transform(
-    of_round: Round, number: int, *, name: str, offer: str, fit: Alignment, results: Sequence[PairResult]
+    of_round: Round, number: int, name: str, *, offer: str, fit: Alignment, results: Sequence[PairResult]
 ) -> Message:
     """Return what one party needs: its motion, and the fit of its own pairs and of the whole."""
-    own = [pair for pair in results if name in pair.parties]
     facts = {
         "to": name,
         "offer": offer,
         "pairs": {
             next(other for other in pair.parties if other != name): {"error": pair.error, "trusted": pair.trusted}
-            for pair in own
+            for pair in results
+            if name in pair.parties
         },
         "verdict": grade(fit),
         "worst_error": max(pair.error for pair in results),
         "spectral_gap": fit.spectral_gap,
-        "n_parties": fit.n_patches,
     }
     arrays = {
         "scale": fit.scales[number : number + 1].copy(),
@@ -353,17 +288,10 @@ def _transform(
 
 def _motion(transform: Message, of_round: Round) -> tuple[float, Float64Array, Float64Array]:
     """Return the motion of a transform, and refuse what is none, or what the round does not allow."""
-    d, motions = of_round.dim, of_round.motions
-    shapes = {"scale": (1,), "rotation": (d, d), "translation": (d,)}
-    arrays = transform.arrays
-    sound = all(
-        name in arrays
-        and arrays[name].shape == shape
-        and arrays[name].dtype.kind == "f"
-        and bool(np.isfinite(arrays[name]).all())
-        for name, shape in shapes.items()
-    )
-    if not sound:
+    d, motions, arrays = of_round.dim, of_round.motions, transform.arrays
+    shapes = {name: array.shape for name, array in arrays.items()}
+    sound = shapes == {"scale": (1,), "rotation": (d, d), "translation": (d,)}
+    if not sound or not all(X.dtype.kind == "f" and bool(np.isfinite(X).all()) for X in arrays.values()):
         raise FormatError(f"this transform has no scale, rotation and translation in {d} dimensions; ask for it again.")
     scale, rotation, translation = float(arrays["scale"][0]), arrays["rotation"], arrays["translation"]
     allowed = (

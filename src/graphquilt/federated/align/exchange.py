@@ -13,11 +13,11 @@ import numpy as np
 
 from graphquilt.alignment import OverlapStatistics, overlap_statistics
 from graphquilt.arrays import AnyArray, FloatArray
-from graphquilt.errors import FormatError, InputError, OverlapError
+from graphquilt.errors import FormatError, InputError
 from graphquilt.federated.align import intersection
 from graphquilt.federated.align.intersection import checked_pseudonyms, shared_places
 from graphquilt.federated.align.parties import Party, check_offer_facts
-from graphquilt.federated.align.rounds import Round
+from graphquilt.federated.align.rounds import check_shared
 from graphquilt.federated.messages import Message, subkey
 
 LARGEST = 1e100  # a coordinate of an honest party is far smaller, and squares of this are still numbers
@@ -25,27 +25,11 @@ CONCENTRATED = 0.9  # leverage of one node in a reply; see check_concentration
 
 
 def reply(party: Party, received: Message) -> Message:
-    """Reply to the offer of another party, or to its answer if the round uses private set intersection.
+    """Reply to the ``offer`` of another party, or to its ``answer`` if the round uses private set intersection.
 
-    Parameters
-    ----------
-    party : Party
-        Who replies.
-    received : Message
-        An ``offer`` or ``answer`` of the partner.
-
-    Returns
-    -------
-    Message
-        A ``reply`` with the pseudonyms and coordinates of the nodes that both may share. With private set
-        intersection an offer gets an ``answer`` first, from which its sender learns what is shared.
-
-    Raises
-    ------
-    OverlapError
-        The two parties share too few nodes.
-    InputError
-        The message is of another round, for somebody else, or not written with the key.
+    Returns a ``reply`` with the pseudonyms and coordinates of the nodes that both may share. With private set
+    intersection an offer gets an ``answer`` first, from which its sender learns what is shared. A message of another
+    round, for somebody else, or not written with the key is refused, and so is a pair that shares too few nodes.
     """
     _check_received(party, received, ["offer", "answer"] if party.round.psi else ["offer"])
     check_offer_facts(received)
@@ -64,21 +48,11 @@ def reply(party: Party, received: Message) -> Message:
 
 
 def measure(party: Party, received: Message) -> Message:
-    """Compare a party's own coordinates with those that a partner has sent, and keep only the statistics.
+    """Compare a party's own coordinates with those in the ``reply`` of a partner, and keep only the statistics.
 
-    Parameters
-    ----------
-    party : Party
-        Who measures.
-    received : Message
-        The ``reply`` of the partner.
-
-    Returns
-    -------
-    Message
-        A ``measurement`` for the coordinator: how many nodes are shared, two means, two spreads and one d × d product;
-        no ids, no pseudonyms, no coordinates. Means and spreads have noise, see :func:`blur`. Either party of a pair
-        may measure, and both get the same.
+    Returns a ``measurement`` for the coordinator: how many nodes are shared, two means, two spreads and one d × d
+    product; no ids, no pseudonyms, no coordinates. Means and spreads have noise, see :func:`blur`. Either party of a
+    pair may measure, and both get the same.
     """
     _check_received(party, received, ["reply"])
     check_offer_facts(received)
@@ -143,16 +117,6 @@ def blur(statistics: OverlapStatistics, seed: bytes) -> OverlapStatistics:
     means = statistics.means + one_node[:, :, np.newaxis] * rng.normal(size=statistics.means.shape)
     spreads = statistics.spreads * np.sqrt(np.maximum(1 + rng.normal(size=statistics.spreads.shape) / n, 0.5))
     return OverlapStatistics(statistics.counts, statistics.sizes, means, spreads, statistics.products)
-
-
-def check_shared(the_round: Round, names: tuple[str, str], shared: int) -> None:
-    """Refuse a pair that shares too few nodes, with what to do."""
-    if shared < the_round.least:
-        raise OverlapError(
-            f"{names[0]} and {names[1]} share {shared} nodes; the round '{the_round.name}' in {the_round.dim} "
-            f"dimensions needs at least {the_round.least}. Share more nodes, leave out this pair, or agree on a round "
-            "of fewer dimensions."
-        )
 
 
 def _check_received(party: Party, message: Message, kinds: list[str]) -> None:

@@ -7,51 +7,42 @@ import hmac
 import math
 import os
 import secrets
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
-from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array
+from graphquilt.arrays import AnyArray, FloatArray, Int64Array
 from graphquilt.errors import FormatError, InputError, OverlapError
+from graphquilt.federated.agreement import load_key, save_key
 from graphquilt.federated.align import intersection
 from graphquilt.federated.align.intersection import Pseudonyms, checked_pseudonyms, pseudonyms
-from graphquilt.federated.align.rounds import KEY_BYTES, Round, load_key, save_key
-from graphquilt.federated.messages import Message, check_party_name, is_share, subkey, write_private
-from graphquilt.federated.nodes import canonical_ids
-from graphquilt.files import is_size, sync_folder, translate_disk_errors
+from graphquilt.federated.align.rounds import Round
+from graphquilt.federated.messages import (
+    KEY_BYTES,
+    Message,
+    check_party_name,
+    is_share,
+    new_folder,
+    subkey,
+    write_private,
+)
+from graphquilt.federated.nodes import canonical_ids, normal
+from graphquilt.files import is_size, translate_disk_errors
 
-FILES = ("round.json", "key", "party", "offer")
 NOISE = 0.05
+ARRAYS = ("ids", "embedding", "rows", "pseudonyms", "coordinates")
 
 
 @dataclass(frozen=True, eq=False)
 class Party:
     """What one party has at home in a round. Only ``offer`` leaves it.
 
-    Attributes
-    ----------
-    name : str
-    round : Round
-    key : bytes
-        The parties' key.
-    ids : array (n,)
-        The ids of all nodes of the party.
-    embedding : float array (n, d)
-    rows : int array (k,)
-        The nodes that may be shared, in ascending order of their pseudonyms.
-    pseudonyms : bytes array (k,)
-        Those of ``rows``, ascending.
-    coordinates : float array (k, d)
-        Those of ``rows``, with noise. Everything that leaves the party is made from these, in whatever step.
-    offer : Message
-        A request for private set intersection, or the pseudonyms; for the other parties.
-    psi_key : bytes
-        The secret of the request, or empty.
+    ``ids`` (n,) and ``embedding`` (n, d) are those of all its nodes. ``rows`` (k,) are the nodes that may be shared, in
+    ascending order of their ``pseudonyms`` (k,), and ``coordinates`` (k, d) are theirs, with noise: everything that
+    leaves the party is made from these, in whatever step. The offer is a request for private set intersection, of which
+    ``psi_key`` is the secret, or the pseudonyms.
     """
 
     name: str
@@ -76,61 +67,35 @@ class Party:
         return str(self.offer.facts["offer"])
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write a new folder that only its owner can open: all of it, or nothing.
-
-        Raises
-        ------
-        InputError
-            The folder exists and is not empty: an offer that was sent must not be replaced by another.
-        """
-        folder = Path(folder)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise InputError(f"{folder} exists and is not empty. Name another folder: what was sent must stay valid.")
-        part = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.part")
-        try:
-            with translate_disk_errors(folder.parent):
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                part.mkdir(mode=0o700)
-                self.round.save(part / "round.json")
-                save_key(self.key, part / "key")
-                self._home().save(part / "party")
-                self.offer.save(part / "offer")
-                os.replace(part, folder)
-                sync_folder(folder.parent)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
-
-    def _home(self) -> Message:
-        names = ("ids", "embedding", "rows", "pseudonyms", "coordinates")
-        arrays = {name: getattr(self, name) for name in names}
+        """Write a new folder that only its owner can open: all of it, or nothing."""
+        arrays = {name: getattr(self, name) for name in ARRAYS}
         arrays["psi_key"] = np.frombuffer(self.psi_key, dtype=np.uint8)
-        return self.round.message("party", self.name, {"offer": self.offer_id}, arrays).authenticated(self.key)
+        home = self.round.message("party", self.name, self.offer.facts, arrays).authenticated(self.key)
+        with new_folder(Path(folder)) as part:
+            self.round.save(part / "round")
+            save_key(self.key, part / "key")
+            home.save(part / "party")
+            self.offer.save(part / "offer")
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Party:
         """Open the folder of a party in one round."""
         folder = Path(folder)
-        missing = [name for name in FILES if not (folder / name).is_file()]
-        if missing:
-            raise InputError(
-                f"{folder} is not the folder of a party in a round: it lacks {', '.join(missing)}. graphquilt federate "
-                "align offer makes one."
-            )
-        the_round = Round.load(folder / "round.json")
-        key = load_key(folder / "key", the_round)
+        agreed = Round.load(folder / "round")
+        key = load_key(folder / "key", agreed)
         home, sent = Message.load(folder / "party"), Message.load(folder / "offer")
-        the_round.check_message(home, ["party"])
-        the_round.check_message(sent, ["offer"])
+        agreed.check_message(home, ["party"])
+        agreed.check_message(sent, ["offer"])
         check_offer_facts(sent)
-        if not (home.is_authentic(key) and sent.is_authentic(key)):
-            raise FormatError(f"{folder}: the file 'party' or 'offer' was changed. Restore it.")
-        if home.facts.get("offer") != sent.facts["offer"] or home.sender != sent.sender:
-            raise FormatError(f"{folder} has an offer of another party or another time. Restore it.")
         arrays = dict(home.arrays)
-        _check_home(arrays, the_round.dim, folder)
+        psi_key = arrays.pop("psi_key", np.empty(0)).tobytes()
+        sound = home.is_authentic(key) and sent.is_authentic(key) and set(arrays) == set(ARRAYS)
+        if not sound or (home.facts, home.sender) != (sent.facts, sent.sender) or not _fit_together(arrays, agreed.dim):
+            raise FormatError(
+                f"{folder}: the files 'party' and 'offer' were changed, or are of two offers. Restore them."
+            )
         checked_pseudonyms(arrays["pseudonyms"], home.sender)
-        psi_key = arrays.pop("psi_key").tobytes()
-        return cls(home.sender, the_round, key, offer=sent, psi_key=psi_key, **arrays)
+        return cls(home.sender, agreed, key, offer=sent, psi_key=psi_key, **arrays)
 
 
 def offer(
@@ -152,11 +117,6 @@ def offer(
         The ids of the party's nodes, integers or text, as the other parties write them.
     coordinates : float array (n, d)
         One row per node, from any embedder.
-    to_round : Round
-    key : bytes
-        The parties' key.
-    party : str
-        The name of the party.
     secret : bytes (32)
         The party's own, which it keeps for all rounds; see :func:`party_secret`. The noise of a node is drawn from the
         secret, the round and the id of the node: whoever asks again sees the same. Offer only once in a round, because
@@ -166,17 +126,10 @@ def offer(
     noise : float
         The standard deviation of the Gaussian noise on every coordinate that leaves, as a share of the spread (root
         mean square over coordinates) of the nodes that may be shared.
-
-    Returns
-    -------
-    Party
-        What stays at home, with the ``offer`` for the others.
     """
     check_party_name(party)
-    if not to_round.has_key(key):
-        raise InputError(f"this is not the key of the round '{to_round.name}' ({to_round.id[:8]}).")
-    if to_round.parties and party not in to_round.parties:
-        raise InputError(f"{party} takes no part in the round '{to_round.name}': {', '.join(to_round.parties)} do.")
+    to_round.check_key(key)
+    to_round.check_invited(party)
     if not 0 <= noise < math.inf:
         raise InputError(f"noise must be finite and at least 0, not {noise}.")
     names, X = np.asarray(ids), np.ascontiguousarray(coordinates)
@@ -209,14 +162,10 @@ def noisy(coordinates: FloatArray, ids: list[str], noise: float, key: bytes) -> 
         return coordinates
     offsets = coordinates - coordinates.mean(axis=0, dtype=np.float64)
     size = noise * math.sqrt(float(np.mean(np.square(offsets))))
-    return (coordinates + size * _normal(ids, coordinates.shape[1], key)).astype(coordinates.dtype)
-
-
-def _normal(ids: list[str], dim: int, key: bytes) -> Float64Array:
-    """Return standard normal numbers (k, dim), each row from the key and one id."""
+    dim = coordinates.shape[1]
     digests = (hashlib.shake_256(hmac.digest(key, text.encode(), "sha256")).digest(8 * dim) for text in ids)
     words = np.frombuffer(b"".join(digests), dtype="<u8").reshape(len(ids), dim)
-    return np.asarray(ndtri(((words >> np.uint64(11)) + 0.5) * 2.0**-53), dtype=np.float64)
+    return (coordinates + size * normal(words)).astype(coordinates.dtype)
 
 
 def party_secret(home: Path) -> bytes:
@@ -251,24 +200,16 @@ def check_offer_facts(message: Message) -> None:
         raise FormatError(f"the {message.kind} of {message.sender} does not say what it should; ask for it again.")
 
 
-def _check_home(arrays: Any, dim: int, folder: Path) -> None:
-    """Refuse arrays of a party that do not belong together."""
-    names = {"ids", "embedding", "rows", "pseudonyms", "coordinates", "psi_key"}
-    sound = set(arrays) == names
-    if sound:
-        ids, X, rows, shared = (arrays[name] for name in ("ids", "embedding", "rows", "coordinates"))
-        sound = (
-            ids.ndim == 1
-            and X.shape == (len(ids), dim)
-            and X.dtype.kind == "f"
-            and rows.dtype == np.int64
-            and rows.shape == arrays["pseudonyms"].shape
-            and rows.ndim == 1
-            and (rows.size == 0 or 0 <= rows.min() <= rows.max() < len(ids))
-            and shared.shape == (len(rows), dim)
-            and shared.dtype == X.dtype
-            and bool(np.isfinite(X).all() and np.isfinite(shared).all())
-            and arrays["psi_key"].dtype == np.uint8
-        )
-    if not sound:
-        raise FormatError(f"the arrays in {folder} do not belong together. Restore the folder.")
+def _fit_together(arrays: dict[str, AnyArray], dim: int) -> bool:
+    """Return whether the arrays of a party belong together."""
+    ids, X, rows, names, shared = (arrays[name] for name in ARRAYS)
+    return (
+        ids.ndim == rows.ndim == 1
+        and X.shape == (len(ids), dim)
+        and rows.dtype == np.int64
+        and shared.shape == (len(rows), dim)
+        and names.shape == rows.shape
+        and (rows.size == 0 or 0 <= rows.min() <= rows.max() < len(ids))
+        and X.dtype.kind == shared.dtype.kind == "f"
+        and bool(np.isfinite(X).all() and np.isfinite(shared).all())
+    )

@@ -1,4 +1,4 @@
-"""Convert graphs from and to NetworkX and PyG, and edges in arrays and lists to columns."""
+"""Convert graphs from and to NetworkX and PyG, from igraph, and edges in arrays and lists to columns."""
 
 from __future__ import annotations
 
@@ -42,6 +42,14 @@ class PyGData(Protocol):
     num_nodes: int
 
 
+class IGraph(Protocol):
+    """What a graph of igraph has."""
+
+    def get_edgelist(self) -> list[tuple[int, int]]:
+        """Return both ends of every edge."""
+        ...
+
+
 def from_networkx(network: NetworkXGraph, *, weight: str | None = None, duplicates: Duplicates = "max") -> Graph:
     """Take a NetworkX graph; nodes keep their order, and their names become ``node_ids``.
 
@@ -72,10 +80,14 @@ def from_networkx(network: NetworkXGraph, *, weight: str | None = None, duplicat
     values = np.array([_weight(*edge) for edge in pairs], dtype=np.float64) if weight else None
     columns = Columns(ends[:, 0], ends[:, 1], values)
     graph = assemble(columns, directed=network.is_directed(), n_nodes=len(names), duplicates=duplicates)
+    return graph.renamed(_node_ids(names))
+
+
+def _node_ids(names: list[object]) -> AnyArray | None:
+    """Return names as ids, whole numbers or text; None if they are 0..n-1."""
     integers = all(isinstance(name, int | np.integer) for name in names)
     ids = np.array(names if integers else [str(name) for name in names])
-    plain = integers and np.array_equal(ids, np.arange(len(names)))
-    return graph.renamed(None if plain else ids)
+    return None if integers and np.array_equal(ids, np.arange(len(names))) else ids
 
 
 def _number_attributes(network: NetworkXGraph) -> list[str]:
@@ -92,6 +104,25 @@ def _weight(u: object, v: object, value: Any) -> float:
             f"the weight of the edge from {u!r:.40} to {v!r:.40} is {value!r:.40}, which is not a number. Repair or "
             "remove it; an edge without weight weighs 1."
         ) from None
+
+
+def from_igraph(network: Any, *, weight: str | None = "weight", duplicates: Duplicates = "max") -> Graph:
+    """Take a graph of igraph; vertices keep their order, and their attribute ``name``, if any, becomes ``node_ids``.
+
+    ``weight`` names the edge attribute that holds the weight; without it every edge weighs 1.
+
+    Examples
+    --------
+    >>> igraph = __import__("pytest").importorskip("igraph")
+    >>> from_igraph(igraph.Graph.Ring(5))
+    Graph(5 nodes, 10 entries, undirected, features=None)
+    """
+    edges = np.array(network.get_edgelist(), dtype=np.int64).reshape(-1, 2)
+    known = weight in network.es.attributes()
+    values = np.array(list(map(_weight, *edges.T.tolist(), network.es[weight]))) if known and len(edges) else None
+    columns = Columns(edges[:, 0], edges[:, 1], values)
+    graph = assemble(columns, directed=network.is_directed(), n_nodes=network.vcount(), duplicates=duplicates)
+    return graph.renamed(_node_ids(network.vs["name"]) if "name" in network.vs.attributes() else None)
 
 
 def to_networkx(graph: Graph) -> Any:
@@ -119,8 +150,22 @@ def to_networkx(graph: Graph) -> Any:
     return network
 
 
-def from_pyg(data: PyGData, *, directed: bool = False, duplicates: Duplicates = "max") -> Graph:
-    """Take a PyG ``Data``: ``edge_index``, and ``x``, ``y`` and ``edge_weight`` if it has them.
+def from_pyg(
+    data: Any,
+    *,
+    edge_type: tuple[str, str, str] | None = None,
+    directed: bool = False,
+    duplicates: Duplicates = "max",
+) -> Graph:
+    """Take a PyG ``Data``, or one edge type of a ``HeteroData``, with ``x``, ``y`` and ``edge_weight`` if it has them.
+
+    Parameters
+    ----------
+    data : Data or HeteroData
+    edge_type : (source, relation, target), optional
+        The edges of a HeteroData that are taken; by default its only edge type. If they join two kinds of nodes, the
+        sources come first, the targets after them, and ``node_ids`` are such as ``user/3``. Features and labels are
+        taken if both ends are of one kind.
 
     Examples
     --------
@@ -129,17 +174,49 @@ def from_pyg(data: PyGData, *, directed: bool = False, duplicates: Duplicates = 
     >>> from_pyg(data).n_nodes
     4
     """
-    if data.edge_index is None:
+    if hasattr(data, "edge_types"):
+        return _from_hetero(data, edge_type, directed=directed, duplicates=duplicates)
+    if edge_type is not None:
+        raise InputError("edge_type chooses the edges of a HeteroData; this Data has only one kind. Leave it out.")
+    return _from_stores(data, data, int(data.num_nodes), 0, directed=directed, duplicates=duplicates)
+
+
+def _from_hetero(data: Any, edge_type: tuple[str, str, str] | None, *, directed: bool, duplicates: Duplicates) -> Graph:
+    kinds = [tuple(kind) for kind in data.edge_types]
+    if edge_type is None and len(kinds) == 1:
+        edge_type = kinds[0]
+    if edge_type is None or tuple(edge_type) not in kinds:
+        what = "has several kinds of edges" if edge_type is None else f"has no edges {edge_type!r}"
+        raise InputError(
+            f"this HeteroData {what}; choose one of {', '.join(map(repr, kinds)) or 'none: it has no edges'}, for "
+            f"example graphquilt.graph.from_pyg(data, edge_type={(kinds or [('a', 'to', 'b')])[0]!r}), or give "
+            "data.to_homogeneous()."
+        )
+    source, _, target = edge_type
+    n_source, n_target = (int(data[kind].num_nodes) for kind in (source, target))
+    if source == target:
+        nodes, n, shift = data[source], n_source, 0
+    else:
+        nodes, n, shift = None, n_source + n_target, n_source
+    graph = _from_stores(data[edge_type], nodes, n, shift, directed=directed, duplicates=duplicates)
+    if not shift:
+        return graph
+    return graph.renamed([f"{source}/{k}" for k in range(n_source)] + [f"{target}/{k}" for k in range(n_target)])
+
+
+def _from_stores(edges: Any, nodes: Any, n_nodes: int, shift: int, *, directed: bool, duplicates: Duplicates) -> Graph:
+    """Assemble the edges of one store and the attributes of another; targets are numbered from ``shift``."""
+    if getattr(edges, "edge_index", None) is None:
         raise InputError("this Data has no edges: its edge_index is None. Set edge_index, of shape (2, m).")
-    ends = to_numpy(data.edge_index)
+    ends = to_numpy(edges.edge_index)
     if ends.ndim != 2 or ends.shape[0] != 2:
         raise InputError(f"edge_index must be (2, m); it is {ends.shape}.")
-    weights = getattr(data, "edge_weight", None)
-    features, labels = getattr(data, "x", None), getattr(data, "y", None)
+    weights = getattr(edges, "edge_weight", None)
+    features, labels = getattr(nodes, "x", None), getattr(nodes, "y", None)
     return assemble(
-        Columns(ends[0], ends[1], None if weights is None else to_numpy(weights).astype(np.float64)),
+        Columns(ends[0], ends[1] + shift, None if weights is None else to_numpy(weights).astype(np.float64)),
         directed=directed,
-        n_nodes=int(data.num_nodes),
+        n_nodes=n_nodes,
         duplicates=duplicates,
         features=None if features is None else to_numpy(features),
         labels=None if labels is None else to_numpy(labels).reshape(-1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,13 +48,7 @@ def choose_edge_columns(
 
     By default the ends are the columns with known names, or the first two of a table without names, or the only two
     that are left beside a weight. Where names do not tell, that is an error which lists the columns. A column named
-    weight has the weights.
-
-    Examples
-    --------
-    >>> names = ["id", "from", "to", "Weight"]
-    >>> choose_edge_columns("t", None, names, 4, holds_numbers=lambda k: True, examples=lambda k: [])
-    (1, 2, 3)
+    weight has the weights. ``examples`` gives some values of a column.
     """
     if columns is not None:
         return _positions(where, columns, names, width)
@@ -69,23 +64,21 @@ def choose_edge_columns(
         ends = (others[0], others[1])
     else:
         raise _ask_for_columns(where, names, words, examples)
-    weights = [k for k in weights if k not in ends]
-    if weights and holds_numbers(weights[0]):
-        return (*ends, weights[0])
-    if weights and names is not None:
-        logger.warning("%s: the column %r was ignored, because its values are not numbers.", where, names[weights[0]])
-    third = next((k for k in range(width) if k not in ends), None)
-    if third is not None and holds_numbers(third):
-        what = f"column {third} (from 0)" if names is None else f"the column {names[third]!r}"
+    if named := [k for k in weights if k not in ends]:
+        return (*ends, named[0])  # a weight that is not a number is a bad row
+    numbers = [k for k in range(width) if k not in ends and holds_numbers(k)]
+    if numbers:
+        what = [f"column {k} (from 0)" if names is None else f"the column {names[k]!r}" for k in numbers]
+        flag = ",".join(_flag(names, k) for k in (*ends, numbers[-1]))
         logger.warning(
-            "%s: %s has numbers, which were ignored. To use them as edge weights: --columns '%s' (in Python "
+            "%s: %s has numbers, which were not used. To use them as edge weights: --columns '%s' (in Python "
             "gq.read_edges(..., columns=%s)).",
             where,
-            what,
-            ",".join(_flag(names, k) for k in (*ends, third)),
-            (*ends, third),
+            " and ".join(what[-3:]),
+            flag,
+            (*ends, numbers[-1]),
         )
-    elif third is not None and names is None:
+    elif width > 2 and names is None:
         logger.warning(
             "%s has %d columns without names; the first two were taken as the ends of edges. For others: --columns 0,2 "
             "(in Python columns=(0, 2)).",
@@ -98,8 +91,13 @@ def choose_edge_columns(
 def _ask_for_columns(
     where: Place, names: Sequence[str], words: list[str], examples: Callable[[int], Sequence[str]]
 ) -> FormatError:
-    """Return an error that lists the columns, with the best guess of those that are the ends of an edge."""
-    guess = (0, 1)
+    """Return an error that lists the columns, with the best guess of those that are the ends of an edge.
+
+    That are names with two words for ends; or else the two columns that have most values in common.
+    """
+    values = [set(map(str, examples(k))) for k in range(len(names))]
+    pairs = itertools.combinations(range(len(names[:20])), 2)
+    guess = max(pairs, key=lambda pair: len(values[pair[0]] & values[pair[1]]))
     for source, target in ENDS:
         hits = [[k for k, word in enumerate(words) if end in re.split(r"[\W_]+", word)] for end in (source, target)]
         if all(hits):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,11 @@ from graphquilt.graph.checks import saved_sparse
 from graphquilt.graph.files import open_array, sparse_features
 from graphquilt.graph.reading.assembly import Columns, Duplicates, assemble
 from graphquilt.graph.reading.conversion import (
+    IGraph,
     NetworkXGraph,
     PyGData,
     array_columns,
+    from_igraph,
     from_networkx,
     from_pyg,
     list_columns,
@@ -30,7 +32,6 @@ from graphquilt.graph.reading.conversion import (
 from graphquilt.graph.reading.edge_columns import BadRows, EdgeRows, EdgeTable, IdKind
 from graphquilt.graph.reading.ids import (
     Census,
-    Run,
     begins_with_names,
     collect_runs,
     count_others,
@@ -50,12 +51,14 @@ from graphquilt.graph.reading.sources import (
 )
 from graphquilt.graph.structure import Graph, SparseMatrix
 
-GraphLike: TypeAlias = Graph | PyGData | NetworkXGraph | SparseMatrix | ArrowFrame | npt.ArrayLike | str | PathLike[str]
-_TAKEN = (
-    "a Graph, a PyG Data, a NetworkX graph, a SciPy sparse matrix, an array or list of edges (2, m) or (m, 2), a "
-    "DataFrame (pandas, polars or Arrow), or the path of a file or graph folder"
+GraphLike: TypeAlias = (
+    Graph | PyGData | NetworkXGraph | IGraph | SparseMatrix | ArrowFrame | npt.ArrayLike | str | PathLike[str]
 )
-_ROW = 40  # bytes that an edge takes while the graph is assembled, and as much again with a weight
+_TAKEN = (
+    "a Graph, a PyG Data, a graph of NetworkX or igraph, a SciPy sparse matrix, an array or list of edges (2, m) or "
+    "(m, 2), a DataFrame (pandas, polars, DuckDB or Arrow), or the path of a file or graph folder"
+)
+_ROW, _WEIGHT = 70, 30  # bytes that an edge takes while the graph is assembled, and its weight
 
 
 def read_edges(
@@ -78,20 +81,20 @@ def read_edges(
 
     Parameters
     ----------
-    edges : path, Graph, PyG Data, NetworkX graph, SciPy sparse matrix, array or list of edges, or DataFrame
-        A NetworkX graph has weights where its edges have the attribute ``weight``. An array is (2, m) or (m, 2), whole
-        numbers or text, or (m, 3) with weights; a list has tuples (source, target) or (source, target, weight). A
-        DataFrame is one of pandas, polars or Arrow. A path is that of a graph folder or a file, whose ending tells its
-        kind: ``.parquet``; ``.npy``, an integer array (2, m) or (m, 2); ``.npz``, with ``edge_index`` or ``edges`` and,
-        if there are any, ``edge_weight``, ``x`` (or ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``), ``y`` and
-        ``node_id``, or what ``scipy.sparse.save_npz`` writes; anything else is text, ``.gz`` or not, with comma, tab,
-        semicolon, bar or blanks between columns, where lines that begin with ``#``, ``%`` or ``//`` are comments.
-        Text is UTF-8, in lines of less than a million letters.
+    edges : path, Graph, PyG Data, NetworkX or igraph graph, SciPy sparse matrix, array or list of edges, or DataFrame
+        A graph of NetworkX or igraph has weights where its edges have the attribute ``weight``. An array is (2, m) or
+        (m, 2), whole numbers or text, or (m, 3) with weights; a list has tuples (source, target) or (source, target,
+        weight). A DataFrame is anything that exports Arrow's C stream: pandas, polars, DuckDB, Arrow. A path is that of
+        a graph folder or a file, whose ending tells its kind: ``.parquet``; ``.npy``, an integer array (2, m) or
+        (m, 2); ``.npz``, with ``edge_index`` or ``edges`` and, if there are any, ``edge_weight``, ``x`` (or ``x_data``,
+        ``x_indices``, ``x_indptr``, ``x_shape``), ``y`` and ``node_id``, or what ``scipy.sparse.save_npz`` writes;
+        anything else is text, ``.gz`` or not, with comma, tab, semicolon, bar or blanks between columns, where lines
+        that begin with ``#``, ``%`` or ``//`` are comments. Text is UTF-8, in lines of less than a million letters.
     columns : pair or triple of int or str, optional
         Position (from 0) or name of the source, the target and, if there are to be weights, the weight. By default the
         ends are the columns with names such as source and target, or the first two of a table without names; a table
-        with more than two columns and unknown names is refused. A column of numbers named weight has the weights. The
-        log warns of numbers in a third column that are not used.
+        with more than two columns and unknown names is refused. A column named weight has the weights. The log warns
+        of other columns with numbers, which are not used.
     directed : bool
         Treat edges as directed. By default each edge counts in both directions.
     n_nodes : int, optional
@@ -185,6 +188,8 @@ def _read_file(
 
 def _read_table(table: EdgeTable, bad_rows: BadRows, n_nodes: int | None) -> Columns:
     """Read all edges; integer ids stay as they are if ``n_nodes`` is stated, other ids are numbered."""
+    import pyarrow as pa
+
     tally = table.tally()
     batches = _within_memory(table, table.batches(tally))
     if table.unit == "row" and table.ids == "integer":
@@ -211,12 +216,10 @@ def _read_table(table: EdgeTable, bad_rows: BadRows, n_nodes: int | None) -> Col
         first = run.names.take(run.ends[:, 0]).to_pylist()
         tell_of_header(table.where, first[0], first[1], "its words occur nowhere else")
         run = run.without_first()
-    return _number(table, run, kind, n_nodes)
-
-
-def _number(table: EdgeTable, run: Run, kind: Literal["integer", "text", "mixed"], n_nodes: int | None) -> Columns:
     names, ranks = sort_names(run.names, kind)
     ends, weights = run.ends, run.weights
+    del run  # with the names in another order
+    pa.default_memory_pool().release_unused()
     if kind == "mixed":
         usable = (ranks[ends] >= 0).all(axis=0)
         ends, weights = ends[:, usable], None if weights is None else weights[usable]
@@ -234,7 +237,7 @@ def _within_memory(table: EdgeTable, batches: Iterator[EdgeRows]) -> Iterator[Ed
     """Yield the rows; raise before they become more than memory has room for."""
     needed, checked = 0, 1 << 26
     for rows in batches:
-        needed += len(rows.source) * _ROW * (1 if rows.weights is None else 2)
+        needed += len(rows.source) * (_ROW + (0 if rows.weights is None else _WEIGHT))
         if needed > checked:
             check_memory(needed, f"{table.where}, with the rows that have been read,")
             checked = needed + (1 << 26)
@@ -285,24 +288,19 @@ def _read_object(
     """Return a graph as it is, and an edge list that has yet to be assembled as columns."""
     if isinstance(edges, Graph | sp.sparray | sp.spmatrix):
         return edges if isinstance(edges, Graph) else Graph(edges)
-    if hasattr(edges, "edge_types") and hasattr(edges, "node_types"):
-        raise InputError(
-            "a HeteroData has several kinds of nodes and edges, a graph has one of each: give data.to_homogeneous()."
-        )
-    if hasattr(edges, "get_edgelist"):
-        raise InputError("a graph of igraph is not read directly: give graph.to_networkx(), or graph.get_edgelist().")
-    if hasattr(edges, "edge_index") and hasattr(edges, "num_nodes"):
+    if hasattr(edges, "edge_types") or (hasattr(edges, "edge_index") and hasattr(edges, "num_nodes")):
         return from_pyg(edges, directed=directed, duplicates=duplicates)
+    if hasattr(edges, "get_edgelist"):
+        return from_igraph(edges, duplicates=duplicates)
     if all(hasattr(edges, name) for name in ("nodes", "edges", "is_directed")):
         weighted = any("weight" in attributes for *_, attributes in edges.edges(data=True))
         return from_networkx(edges, weight="weight" if weighted else None, duplicates=duplicates)
     if hasattr(edges, "__arrow_c_stream__") or (hasattr(edges, "columns") and hasattr(edges, "iloc")):
         return _read_table(frame_edges("the table", edges, columns), bad_rows, n_nodes)
-    if isinstance(edges, list) and edges and all(isinstance(edge, tuple) for edge in edges):
-        return list_columns(edges)
     if isinstance(edges, np.ndarray | list | tuple) or hasattr(edges, "detach"):
         refuse_masked(edges=edges)
-        return array_columns(None, to_numpy(edges))
+        pairs = isinstance(edges, list) and edges and all(isinstance(edge, tuple) for edge in edges)
+        return list_columns(edges) if pairs else array_columns(None, to_numpy(edges))
     raise InputError(f"edges are {_TAKEN}; this is {_article(type(edges).__name__)}.")
 
 

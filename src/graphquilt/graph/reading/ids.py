@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _AS_TEXT = 'graphquilt ingest --ids text (ids="text" in Python) reads all as text'
 LEAST_ROWS = 10  # of a file whose first row can be seen to be a header by its words alone
 _PIECE = 1 << 16  # ids that are Python objects at one time
+_PROBE = 1000  # names by which two lists are compared
 
 
 class Run(NamedTuple):
@@ -79,20 +80,45 @@ def collect_runs(batches: Iterable[EdgeRows], most: float = float("inf")) -> Ite
 
 def _join(parts: list[tuple[pa.Array, AnyArray, Float64Array | None]]) -> Run:
     """Return the parts as one run; they are given up one by one."""
-    import pyarrow as pa
-
-    coded = pa.chunked_array([names for names, _, _ in parts]).dictionary_encode()
-    names = coded.chunk(coded.num_chunks - 1).dictionary
-    places = [chunk.indices.to_numpy() for chunk in coded.chunks]
     weights = None if parts[0][2] is None else np.concatenate([part[2] for part in parts if part[2] is not None])
-    ends = np.empty((2, sum(part[1].shape[1] for part in parts)), dtype=np.int32)
+    local_ends = [part[1] for part in parts]
+    lists = [part[0] for part in parts]
+    parts.clear()
+    names, places = _unite(lists)
+    ends = np.empty((2, sum(local.shape[1] for local in local_ends)), dtype=np.int32)
     done = 0
-    parts.reverse()
+    local_ends.reverse()
     for place in places:
-        local = parts.pop()[1]
+        local = local_ends.pop()
         ends[:, done : done + local.shape[1]] = place[local]
         done += local.shape[1]
     return Run(names, ends, weights)
+
+
+def _unite(lists: list[pa.Array]) -> tuple[pa.Array, list[AnyArray]]:
+    """Return all names of the lists, each once, and for each list the places of its names there; ``lists`` is emptied.
+
+    Where few names come again, a table of hashes takes several times the memory of the names, and they are sorted.
+    """
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    sample = lists[-1].slice(0, _PROBE)
+    again = pc.sum(pc.is_in(sample, value_set=lists[0])).as_py() if len(lists) > 1 else 0
+    if len(lists) == 1 or 2 * again >= len(sample):
+        coded = pa.chunked_array(lists).dictionary_encode()
+        lists.clear()
+        return coded.chunk(coded.num_chunks - 1).dictionary, [chunk.indices.to_numpy() for chunk in coded.chunks]
+    borders = np.cumsum([len(names) for names in lists])[:-1]
+    names = pa.concat_arrays(lists)
+    lists.clear()
+    order = pc.sort_indices(names)
+    names = names.take(order)
+    new = np.ones(len(names), dtype=bool)
+    new[1:] = pc.not_equal(names.slice(1), names.slice(0, len(names) - 1)).to_numpy(zero_copy_only=False)
+    places = np.empty(len(names), dtype=np.int32)
+    places[order.to_numpy()] = np.cumsum(new, dtype=np.int32) - 1
+    return names if new.all() else names.filter(pa.array(new)), np.split(places, borders)
 
 
 class Census:
@@ -171,10 +197,10 @@ def sort_names(names: pa.Array, kind: Literal["integer", "text", "mixed"]) -> tu
     from pyarrow import compute as pc
 
     if kind == "text":
-        order = pc.sort_indices(names).to_numpy()
+        order = pc.sort_indices(names)
         ranks = np.empty(len(names), dtype=np.int64)
-        ranks[order] = np.arange(len(names))
-        return names.take(pa.array(order)), ranks
+        ranks[order.to_numpy()] = np.arange(len(names))
+        return names.take(order), ranks
     usable = np.ones(len(names), dtype=bool)
     if kind == "mixed":
         whole, beyond = _whole_numbers(names)

@@ -57,18 +57,10 @@ class NodeVectors(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """One label for each node.
+    """One label for each node."""
 
-    Attributes
-    ----------
-    name : str
-        The name of their column, or "label".
-    values : array (n,)
-        Text, "" for nodes without a label, or numbers.
-    """
-
-    name: str
-    values: AnyArray
+    name: str  # the name of their column, or "label"
+    values: AnyArray  # (n,) text, "" for nodes without a label, or numbers
 
 
 def open_features(given: NodeRows | None) -> Features | NodeVectors | None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 Columns = tuple[int | str, ...] | None  # positions or names of source, target and perhaps weight
 _NO_HEADER = "If this row is an edge: header=False in Python, or graphquilt ingest --no-header."
+_EXAMPLES = 200  # values by which columns are compared
 _ROWS_PER_BYTE = 1000  # columns that count up or repeat take little room, but each edge takes some
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ def open_text(path: Path, columns: Columns, options: TextOptions) -> EdgeTable:
         names,
         table.width,
         holds_numbers=lambda place: table.holds_numbers(place, header=named),
-        examples=lambda place: [row[place] for row in table.rows[1:3] if place < len(row)],
+        examples=lambda place: [row[place] for row in table.rows[1:] if place < len(row)],
     )
     if (
         names is not None
@@ -98,7 +99,7 @@ def _check_remarks(table: TextTable) -> None:
 
 @runtime_checkable
 class ArrowFrame(Protocol):
-    """A DataFrame of polars or pandas, or an Arrow table."""
+    """What exports Arrow's C stream: a DataFrame of polars or pandas, a relation of DuckDB, an Arrow table."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Export the rows as Arrow's C stream."""
@@ -199,7 +200,7 @@ def read_parquet(path: Path, columns: Columns, batch: int) -> Iterator[list[pa.A
 
 def _parquet_fields(path: Path, file: pq.ParquetFile, columns: Columns) -> tuple[str, ...]:
     def examples(name: str) -> list[object]:
-        batch = next(file.iter_batches(batch_size=2, columns=[name]), None)
+        batch = next(file.iter_batches(batch_size=_EXAMPLES, columns=[name]), None)
         return [] if batch is None else batch.column(0).to_pylist()
 
     return choose_edge_fields(path, columns, file.schema_arrow, examples)
@@ -256,7 +257,7 @@ def _same_kind(path: Path, rows: EdgeRows, text: bool) -> EdgeRows:
 def frame_edges(where: str, frame: object, columns: Columns) -> EdgeTable:
     """Return the edges in a DataFrame or Arrow table."""
     table = frame_table(frame)
-    names = choose_edge_fields(where, columns, table.schema, lambda name: table[name][:2].to_pylist())
+    names = choose_edge_fields(where, columns, table.schema, lambda name: table[name][:_EXAMPLES].to_pylist())
 
     def batches(tally: RowTally) -> Iterator[EdgeRows]:
         done = 0

@@ -120,29 +120,16 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class TextTable:
-    """A text file with one row of cells per line.
-
-    Attributes
-    ----------
-    path : Path
-    delimiter : str or None
-        None for any run of blanks.
-    comments : tuple of str
-        A line that begins with one of them is not a row. If it has the cells of a row, and no blank after the mark, it
-        may be one: it is in ``broken``, or, before the first row, in ``remarks``.
-    rows : list of lists of str
-        The first 200 rows.
-    lines : list of int
-        Their line numbers.
-    remarks : list of pairs
-        Number and cells of lines before the first row that are comments, or rows whose id begins as comments do.
-    """
+    """A text file with one row of cells per line."""
 
     path: Path
-    delimiter: str | None
+    delimiter: str | None  # None for any run of blanks
+    # A line that begins with one of them is not a row. If it has the cells of a row, and no blank after the mark, it
+    # may be one: it is in ``broken``, or, before the first row, in ``remarks``.
     comments: tuple[str, ...]
-    rows: list[list[str]]
-    lines: list[int]
+    rows: list[list[str]]  # the first 200 rows
+    lines: list[int]  # their line numbers
+    # Number and cells of lines before the first row that are comments, or rows whose id begins as comments do.
     remarks: list[tuple[int, list[str]]] = field(default_factory=list)
 
     @classmethod

@@ -28,7 +28,7 @@ UNREADABLE = (*_DAMAGE, pa.ArrowException, zlib.error, zipfile.BadZipFile)
 
 _HEAD = 1 << 18  # bytes in which the kind of a log is recognised
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
-_ZIP, _PARQUET = b"PK\x03\x04", b"PAR1"
+ZIP, PARQUET = b"PK\x03\x04", b"PAR1"
 _UNFINISHED = (".part", ".tmp")
 
 
@@ -91,6 +91,11 @@ def list_files(folder: Path) -> list[Path]:
     ]
 
 
+def packing_of(magic: bytes) -> str | None:
+    """Return how a file that begins with these bytes is packed; None if it is not."""
+    return next((kind for mark, kind in _PACKED.items() if magic.startswith(mark)), None)
+
+
 def open_log(item: Input) -> Log:
     """Open a log and unpack it."""
     where = name_of(item)
@@ -101,13 +106,12 @@ def open_log(item: Input) -> Log:
     try:
         with open(item, "rb") as file:
             magic = file.read(4)
-        if magic == _PARQUET:
-            return Log(where, None, _PARQUET)
-        if magic == _ZIP:
+        if magic == PARQUET:
+            return Log(where, None, PARQUET)
+        if magic == ZIP:
             stream = _open_member(item, where)
         else:
-            packing = next((kind for mark, kind in _PACKED.items() if magic.startswith(mark)), None)
-            stream = cast("BinaryIO", pa.input_stream(str(item), compression=packing))
+            stream = cast("BinaryIO", pa.input_stream(str(item), compression=packing_of(magic)))
     except FormatError:
         raise
     except UNREADABLE as error:

@@ -31,6 +31,7 @@ from graphquilt.times import Clock, as_numbers, clock_of, read_times
 _LEFT = ("<-", "<?", "<-?")  # the arrows of Argus for flows that the second address began
 _WORDS = pa.dictionary(pa.int32(), pa.string())
 _PROBED = 1 << 16  # bytes of a log that are read to find when it starts
+_FIRST_DATE = 1e8  # seconds since 1970, in 1973
 _REMEMBERED = 1 << 18  # flows of OpTC whose second report may still come
 
 
@@ -108,6 +109,11 @@ class Flows:
                 continue
             starts = {path: self._start(path, counts) for path in blocks.list_files(Path(item))}
             logs = sorted((start, path) for path, start in starts.items() if start is not None)
+            if logs and logs[0][0] < _FIRST_DATE < logs[-1][0]:  # the clock of a device began in 1970
+                for _, path in [log for log in logs if log[0] < _FIRST_DATE]:
+                    error = FormatError("its times begin in 1970, and those of other files do not. Read it by itself.")
+                    counts.skip_file(str(path), error, level=logging.WARNING)
+                logs = [log for log in logs if log[0] >= _FIRST_DATE]
             if not logs:
                 raise InputError(f"none of the {len(starts)} files in {item} is a log of flows that can be read.")
             yield from ((path, True) for _, path in logs)
@@ -115,7 +121,7 @@ class Flows:
     def _start(self, path: Path, counts: RowCounts) -> float | None:
         """Return the time of the first rows of a file; None if it is not a log of flows."""
         try:
-            rows = self._read(path, _Pass(self.clock), skip=False, block_bytes=_PROBED)
+            rows = self._read(path, _Pass(self.clock), skip=False, block_bytes=_PROBED, listed=True)
             first = next((flows for flows in rows if len(flows)), None)
         except FormatError as error:
             counts.skip_file(str(path), error, level=logging.INFO)
@@ -123,9 +129,9 @@ class Flows:
         return -np.inf if first is None else _middle_time(first)
 
     def _read(
-        self, item: Input, state: _Pass, *, skip: bool, block_bytes: int | None = None
+        self, item: Input, state: _Pass, *, skip: bool, block_bytes: int | None = None, listed: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Give the flows of one log; ``skip`` leaves out what is not a log of flows."""
+        """Give the flows of one log; ``skip`` leaves out what is not a log of flows, and ``listed`` lists of labels."""
         try:
             log = blocks.open_log(item)
         except blocks.ArchiveError as error:
@@ -139,7 +145,7 @@ class Flows:
         if not log.head.strip():
             return
         try:
-            layout = recognise(log.head, self.columns, where=log.where)
+            layout = recognise(log.head, self.columns, where=log.where, listed=listed)
         except FormatError as error:
             if not skip:
                 raise
@@ -166,7 +172,7 @@ class Flows:
             names.append(layout.protocol)
         if self.labels is not None:
             names.append(layout.label)
-        names += [*layout.extras, *(name for name, _ in layout.wanted)]
+        names += [*layout.extras, *(name for name, _ in (*layout.wanted, *layout.unwanted))]
         texts = {layout.time, layout.weight, layout.source, layout.destination}
         types = {name: pa.string() if name in texts else _WORDS for name in names if name is not None}
         if layout.time_format is None and self.clock.pattern is None:
@@ -252,8 +258,9 @@ class Flows:
         batch, lines, _ = rows
         state.counts.rows += len(batch) + len(rows.broken)
         n_all = len(batch)
-        for name, values in layout.wanted:
+        for name, values in (*layout.wanted, *layout.unwanted):
             is_flow = pc.fill_null(pc.is_in(col.to_plain(batch.column(name)), pa.array(sorted(values))), False)
+            is_flow = pc.invert(is_flow) if (name, values) in layout.unwanted else is_flow
             batch, lines = batch.filter(is_flow), lines[is_flow.to_numpy(zero_copy_only=False)]
         if layout.kind == ECAR:
             batch, first = _ecar_flows(batch, state.reports, self.addresses, self.labels or {})

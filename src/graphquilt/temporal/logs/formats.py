@@ -71,7 +71,8 @@ class Layout:
     ``port`` is that of the destination, and ``direction`` has arrows, as in Argus. The ``delimiter`` is empty for JSON;
     ``names`` are all columns of a text, which begins after ``skipped`` lines and has lines that are ``not_rows`` (a
     regular expression). ``time_format`` is given if one time does not tell. The fields in ``wanted`` have one of these
-    values in rows that are flows, and ``extras`` are further fields that this kind needs.
+    values in rows that are flows, those in ``unwanted`` none of these, and ``extras`` are further fields that this kind
+    needs.
     """
 
     kind: str
@@ -90,9 +91,11 @@ class Layout:
     time_format: str | None = None
     not_rows: str = r"^\s*#"
     wanted: tuple[tuple[str, frozenset[str]], ...] = ()
+    unwanted: tuple[tuple[str, frozenset[str]], ...] = ()
     extras: tuple[str, ...] = ()
 
 
+_RED_TEAM = r"\d+,[^,]*@[^,]*,[^,@]+,[^,@]+"
 _DARPA = Layout(
     *("DARPA 1998 connections", "time", "source", "destination"),
     label="label",
@@ -113,10 +116,7 @@ _HEADLESS = (
         r"\d+,\d+,[^,]+,[^,]*,[^,]+,[^,]*,\d+,\d+,\d+",
         Layout("LANL 2015 flows", "time", *_COMPUTERS, "destination port", "protocol", names=_LANL_2015),
     ),
-    (
-        r"\d+,[^,]*@[^,]*,[^,@]+,[^,@]+",
-        Layout("LANL 2015 red team", "time", *_COMPUTERS, names=("time", "user", *_COMPUTERS)),
-    ),
+    (_RED_TEAM, Layout("LANL 2015 red team", "time", *_COMPUTERS, names=("time", "user", *_COMPUTERS))),
     (
         r"\d+,C\d+,C\d+",
         Layout("LANL 2015 DNS", "time", "source", "destination", names=("time", "source", "destination")),
@@ -132,8 +132,11 @@ _HEADERS: tuple[tuple[str, set[str], dict[str, str]], ...] = (
 )
 
 
-def recognise(head: bytes, columns: FlowColumns, *, where: str) -> Layout:
-    """Return the layout of a log that begins with ``head``; raise a FormatError if it is not a log of flows."""
+def recognise(head: bytes, columns: FlowColumns, *, where: str, listed: bool = False) -> Layout:
+    """Return the layout of a log that begins with ``head``; raise a FormatError if it is not a log of flows.
+
+    A list of labels that was ``listed`` in a folder, beside its logs, is not one.
+    """
     lines = head.removeprefix(_MARK).decode("utf-8", "replace").split("\n")
     if len(head) >= 1 << 18 and len(lines) > 1:
         lines.pop()  # cut off
@@ -144,6 +147,8 @@ def recognise(head: bytes, columns: FlowColumns, *, where: str) -> Layout:
         if text.startswith("{"):
             return _json(sample_records(head.removeprefix(_MARK)), columns, where)
         if text and not text.lstrip().startswith("#"):
+            if listed and re.fullmatch(_RED_TEAM, text):
+                raise FormatError(f"{where} is a list of attacks (LANL's red team), not a log; name it to read it.")
             return _text(text, number, columns, where)
     raise FormatError(f"{where} has no line that is not a comment.")
 
@@ -228,6 +233,8 @@ def _with_header(layout: Layout) -> Layout:
     for kind, header, changes in _HEADERS:
         if header <= names:
             is_absent = changes.get("direction", "Dir") not in names and "direction" in changes
+            if kind.startswith("Argus") and "Proto" in names:  # its own records about itself
+                layout = replace(layout, unwanted=(("Proto", frozenset({"man"})),))
             return replace(layout, kind=kind, **({} if is_absent else changes))  # type: ignore[arg-type]
     return layout
 

@@ -1,0 +1,127 @@
+"""The commands that measure a job: evaluate and compare."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from graphquilt.cli import app
+from graphquilt.cli.display import show, watching
+from graphquilt.cli.flags import EmbedderFlags, JobFolder, Output
+
+if TYPE_CHECKING:
+    from graphquilt.arrays import AnyArray
+    from graphquilt.evaluate import EvaluationOptions, Quality
+    from graphquilt.jobs import Job
+
+Labels = Annotated[
+    Path | None,
+    Parameter(help="Classes: a file with an id and a label in each row (CSV, TSV, Parquet), or an array (.npy)."),
+]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class MeasuringFlags:
+    """How an embedding is measured."""
+
+    max_edges: int | None = None
+    """Look at this many edges at most. [default: all]"""
+    splits: int = 50
+    """Random splits for the classification."""
+    seed: int = 0
+    """Seed of all random choices."""
+
+    def options(self) -> EvaluationOptions:
+        """Return the options of the library."""
+        from graphquilt.evaluate import EvaluationOptions
+
+        return EvaluationOptions(seed=self.seed, splits=self.splits, max_edges=self.max_edges)
+
+
+@app.command(help_epilogue="Example: graphquilt evaluate job --labels labels.csv")
+def evaluate(
+    job: JobFolder,
+    *,
+    labels: Labels = None,
+    diagnose: Annotated[bool, Parameter(help="Measure what each step loses, and what one encoder would give.")] = False,
+    full: Annotated[Path | None, Parameter(help="An embedding of the whole graph (.npy) to diagnose against.")] = None,
+    measuring: MeasuringFlags = MeasuringFlags(),
+    output: Output = Output(),
+) -> None:
+    """Measure how well an embedding separates edges from non-edges, and classes from each other."""
+    from graphquilt.jobs import Job, evaluate_job
+    from graphquilt.jobs.source import read_array
+
+    opened, whole = Job.open(job), read_array(full, "an embedding")
+    classes = _classes(opened, labels)
+    evaluation = evaluate_job(opened, labels=classes, full=whole, diagnosis=diagnose, options=measuring.options())
+    figures = _figures(evaluation.quality)
+    if evaluation.diagnosis is not None:
+        figures["diagnosis"] = str(evaluation.diagnosis).splitlines()
+        if output.json:  # the sentences hold these figures too
+            figures |= {"losses": evaluation.diagnosis.losses, "unit": evaluation.diagnosis.measure}
+            if evaluation.diagnosis.shared is not None:
+                figures["shared"] = asdict(evaluation.diagnosis.shared)
+    show({"job": str(job), **figures}, as_json=output.json)
+
+
+@app.command(help_epilogue="Example: graphquilt compare job --labels labels.csv")
+def compare(
+    job: JobFolder,
+    *,
+    labels: Labels = None,
+    embedder: EmbedderFlags = EmbedderFlags(),
+    full: Annotated[
+        Path | None, Parameter(help="An embedding of the whole graph (.npy). [default: embed it as the patches were]")
+    ] = None,
+    whole: Annotated[bool, Parameter(help="Compare with an embedding of the whole graph.")] = True,
+    out: Annotated[
+        Path | None, Parameter(name=["--out", "-o"], help="The picture, .svg. [default: compare.svg in the job folder]")
+    ] = None,
+    measuring: MeasuringFlags = MeasuringFlags(),
+    output: Output = Output(),
+) -> None:
+    """Compare the whole graph embedded at once (full), stitched patches (l2g) and patches as they are (no-trans).
+
+    The embedder of the job, your own included, embeds the whole graph once; the job keeps the result.
+    """
+    from graphquilt.jobs import Job
+    from graphquilt.jobs import compare as compare_routes
+    from graphquilt.jobs.source import read_array
+
+    opened = Job.open(job)
+    named = embedder.embedder is not None or bool(embedder.set)
+    own = embedder.apply_to(opened.settings, opened.settings.recipe) if named else None
+    with watching() as progress:
+        comparison = compare_routes(
+            opened,
+            embedder=None if isinstance(own, tuple) else own,
+            labels=_classes(opened, labels),
+            full=read_array(full, "an embedding") if whole else False,
+            options=measuring.options(),
+            progress=progress,
+        )
+    picture = comparison.save_picture(job / "compare.svg" if out is None else out)
+    if output.json:
+        routes = {route: _figures(measured) for route, measured in comparison.items()}
+        show({"job": str(job), "routes": routes, "picture": str(picture)}, as_json=True)
+        return
+    print(comparison)
+    if "no-trans" in comparison and opened.settings.recipe.start and opened.alignment.moves_nothing:
+        print("The patches have a shared start, so no-trans lies in one frame too; --recipe paper embeds them apart.")
+    show({"picture": str(picture)}, as_json=False)
+
+
+def _classes(job: Job, labels: Path | None) -> AnyArray | None:
+    from graphquilt.graph.reading.node_tables import read_classes
+    from graphquilt.jobs.export import job_ids
+
+    return None if labels is None else read_classes(labels, job_ids(job, job.n_nodes))
+
+
+def _figures(measured: Quality) -> dict[str, object]:
+    return {name: value for name, value in asdict(measured).items() if value is not None}

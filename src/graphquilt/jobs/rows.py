@@ -1,0 +1,164 @@
+"""Rows of patches that need not be kept: one file, block by block of nodes, which shrinks while the result grows.
+
+Where a shared start leaves nothing to move, the row of a node that lies in one patch only is its position. Such rows go
+to one file, in the order of blocks of nodes and in each block of patches. Every row has a fixed place, so writing it
+again changes nothing, and workers need no turns. Stitching reads the last block first and cuts it off once the result
+has it: the length of the file tells how far it has come, whenever it is killed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from graphquilt.alignment.centroids import block_length
+from graphquilt.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from graphquilt.files import check_disk, translate_disk_errors
+from graphquilt.jobs.store import Record, Store, store_folder
+
+KEY = "rows"  # of the record that describes the file
+
+
+def shared_rows(store: Store, nodes: IntArray) -> BoolArray:
+    """Return which nodes of a patch (k,) are in other patches too, by the survey; the first always counts as such."""
+    mask: BoolArray = np.asarray(store["survey"].arrays["node_patches"][nodes]) > 1
+    mask[:1] = True
+    return mask
+
+
+@dataclass(frozen=True)
+class PatchRows:
+    """The places of one patch's rows in the file: (place, first row, row after the last) for each block."""
+
+    path: str
+    dtype: str
+    dim: int
+    spans: tuple[tuple[int, int, int], ...]
+
+    @property
+    def _bytes(self) -> int:
+        return self.dim * np.dtype(self.dtype).itemsize
+
+    def write(self, X: FloatArray) -> str:
+        """Write the rows (k, d), flush them to the disk, and return their checksum."""
+        rows = np.ascontiguousarray(X, dtype=self.dtype)
+        handle = os.open(self.path, os.O_WRONLY)
+        try:
+            with translate_disk_errors(Path(self.path).parent):
+                for place, first, last in self.spans:
+                    left, at = rows[first:last].tobytes(), place * self._bytes
+                    while len(left):
+                        done = os.pwrite(handle, left, at)
+                        left, at = left[done:], at + done
+                os.fsync(handle)
+        finally:
+            os.close(handle)
+        return hashlib.sha256(rows.data).hexdigest()
+
+    def read(self, begin: int = 0, end: int | None = None) -> AnyArray:
+        """Return the rows begin..end-1, by default all; fewer if the file was cut off before them."""
+        end = max((last for _, _, last in self.spans), default=0) if end is None else end
+        parts = []
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            for place, first, last in self.spans:
+                a, b = max(first, begin), min(last, end)
+                if a < b:
+                    parts.append(os.pread(handle, (b - a) * self._bytes, (place + a - first) * self._bytes))
+        finally:
+            os.close(handle)
+        content = b"".join(parts)
+        return np.frombuffer(content[: len(content) // self._bytes * self._bytes], self.dtype).reshape(-1, self.dim)
+
+    def checksum(self) -> str:
+        """Return the checksum of what the file has."""
+        return hashlib.sha256(self.read().data).hexdigest()
+
+
+class RowFile:
+    """The file with the rows of all nodes that are in one patch only.
+
+    Parameters
+    ----------
+    store : Store
+        In a folder, with the survey of the graph.
+    node_sets : sequence of int arrays
+    n_nodes, dim, dtype
+        Of the result.
+    """
+
+    def __init__(self, store: Store, node_sets: Sequence[IntArray], n_nodes: int, *, dim: int, dtype: str) -> None:
+        folder = store_folder(store)
+        assert folder is not None
+        self.path, self.dim, self.dtype = folder / f"{KEY}.bin", dim, dtype
+        self.step = block_length(dim, np.dtype(dtype))
+        self.borders = np.minimum(np.arange(0, n_nodes + self.step, self.step), n_nodes)
+        counts = np.zeros((len(self.borders) - 1, len(node_sets)), dtype=np.int64)
+        for k, nodes in enumerate(node_sets):
+            counts[:, k] = np.diff(np.searchsorted(nodes[~shared_rows(store, nodes)], self.borders))
+        self.counts = counts
+        self.places = np.concatenate([[0], np.cumsum(counts)])  # of block b and patch k: b * p + k
+
+    @classmethod
+    def opened(cls, store: Store, node_sets: Sequence[IntArray], n_nodes: int) -> RowFile | None:
+        """Return the file that a store describes, or None if its patches are kept, or were never embedded."""
+        if store_folder(store) is None or KEY not in store:
+            return None
+        facts = store[KEY].parameters
+        return cls(store, node_sets, n_nodes, dim=int(str(facts["dim"])), dtype=str(facts["dtype"]))
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.dim * np.dtype(self.dtype).itemsize
+
+    @property
+    def blocks_left(self) -> int:
+        """Number of blocks that the file still has, from the first on; -1 if there is no file."""
+        try:
+            n_rows = self.path.stat().st_size // self.row_bytes
+        except FileNotFoundError:
+            return -1
+        ends = self.places[self.counts.shape[1] :: self.counts.shape[1]]
+        return int(np.searchsorted(ends, n_rows, side="right"))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file has its full length."""
+        return self.blocks_left == len(self.counts)
+
+    def create(self, store: Store) -> None:
+        """Make a file of the full length, unless there is one; its blocks take disk only when they are written."""
+        if not self.is_whole:
+            size = int(self.places[-1]) * self.row_bytes
+            check_disk(self.path.parent, size, "the embedding of the patches")
+            with translate_disk_errors(self.path.parent):
+                handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+                try:
+                    os.truncate(handle, size)
+                finally:
+                    os.close(handle)
+        store[KEY] = Record({}, {"dim": self.dim, "dtype": self.dtype})
+
+    def of_patch(self, patch: int) -> PatchRows:
+        """Return the places of a patch's rows."""
+        p, ends = self.counts.shape[1], np.cumsum(self.counts[:, patch]).tolist()
+        spans = (
+            (int(self.places[b * p + patch]), end - int(count), end)
+            for b, (end, count) in enumerate(zip(ends, self.counts[:, patch], strict=True))
+        )
+        return PatchRows(str(self.path), self.dtype, self.dim, tuple(span for span in spans if span[1] < span[2]))
+
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """Yield the first node of each block that is left and the one after its last, and cut it off afterwards.
+
+        Flush the result to the disk before asking for the next.
+        """
+        for b in reversed(range(self.blocks_left)):
+            yield int(self.borders[b]), int(self.borders[b + 1])
+            os.truncate(self.path, int(self.places[b * self.counts.shape[1]]) * self.row_bytes)

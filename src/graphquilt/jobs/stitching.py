@@ -1,0 +1,197 @@
+"""stitch(): align embedded patches, and average them into one embedding."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphquilt.alignment import Alignment, align, align_components, centroid, refine
+from graphquilt.alignment.patch_index import checked_patch
+from graphquilt.arrays import Float64Array, FloatArray
+from graphquilt.errors import FormatError, JobError
+from graphquilt.graph import Graph
+from graphquilt.jobs.directory import open_output, output_part
+from graphquilt.jobs.options import Recipe
+from graphquilt.jobs.result import EmbeddedPatches, SharedRows
+from graphquilt.jobs.rows import RowFile
+from graphquilt.jobs.versions import frame_rotation, settle_rows
+from graphquilt.linalg import Motions
+from graphquilt.patches import Patch, PatchGraph
+from graphquilt.progress import ProgressCallback, report, resource_usage
+
+if TYPE_CHECKING:
+    from graphquilt.jobs.job import Job
+
+
+def stitch(
+    patch_graph: PatchGraph,
+    patches: Sequence[Patch],
+    *,
+    motions: Motions | None = None,
+    recipe: Recipe | None = None,
+    graph: Graph | None = None,
+    executor: Executor | None = None,
+    progress: ProgressCallback | None = None,
+    out: FloatArray | None = None,
+) -> tuple[Alignment, FloatArray]:
+    """Align all patches, refine the alignment, and average the aligned patches into one embedding.
+
+    Parameters
+    ----------
+    patch_graph : PatchGraph
+        The one that was embedded; with ``recipe.runs`` above 1 it is repeated here.
+    patches : sequence of Patch
+        What :func:`graphquilt.embed_patches` returned, which carries motions, recipe and graph; or patches from
+        anywhere.
+    motions : Motions, optional
+        The motions that the embedder leaves free; ``recipe.motions`` takes precedence. By default those that
+        ``patches`` carries, and rotations and translations for patches from elsewhere.
+    recipe : Recipe, optional
+        Its runs, robust, branching, coverage, refine and precision. By default the one that ``patches`` carries, and
+        ``Recipe()`` for patches from elsewhere.
+    graph : Graph, optional
+        Needed where ``recipe.coverage`` is above 0 and ``patches`` carries none.
+    executor : concurrent.futures.Executor, optional
+        Compares the overlaps.
+    progress : callable, optional
+    out : float array (n, d), optional
+        Where to put the embedding, for example a memory map.
+
+    Returns
+    -------
+    alignment : Alignment
+    embedding : float array (n, d)
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(12, 2))
+    >>> graph_of_patches = PatchGraph.from_patches([np.arange(8), np.arange(4, 12)])
+    >>> patches = [Patch(np.arange(8), X[:8]), Patch(np.arange(4, 12), 5 - X[4:])]
+    >>> alignment, embedding = stitch(graph_of_patches, patches)
+    >>> round(float(alignment.edge_errors.max()), 6), embedding.shape
+    (0.0, (12, 2))
+    """
+    stitching = Stitching.of(patch_graph, patches, motions=motions, recipe=recipe, graph=graph)
+    alignment = stitching.align(executor=executor, progress=progress)
+    return alignment, stitching.average(alignment, out=out, progress=progress)
+
+
+@dataclass(frozen=True, eq=False)
+class Stitching:
+    """Embedded patches, and what :func:`stitch` does with them, in two steps."""
+
+    patches: Sequence[Patch]
+    patch_graph: PatchGraph  # of all runs
+    recipe: Recipe
+    undone: Motions
+    weights: Sequence[Float64Array] | None
+
+    @classmethod
+    def of(
+        cls,
+        patch_graph: PatchGraph,
+        patches: Sequence[Patch],
+        *,
+        motions: Motions | None = None,
+        recipe: Recipe | None = None,
+        graph: Graph | None = None,
+    ) -> Stitching:
+        """Return what is to be done: what is given, then what the patches carry, then the defaults."""
+        if isinstance(patches, EmbeddedPatches):
+            graph = patches.graph if graph is None else graph
+            if patches.settings is not None:
+                motions = patches.settings.motions if motions is None else motions
+                recipe = patches.settings.recipe if recipe is None else recipe
+        recipe = Recipe() if recipe is None else recipe
+        repeated = patch_graph.repeat(recipe.runs)
+        weights = None if repeated.n_patches == 1 else recipe.row_weights(repeated, graph)
+        return cls(patches, repeated, recipe, recipe.undone(Motions() if motions is None else motions), weights)
+
+    @property
+    def row_file(self) -> RowFile | None:
+        """The file with rows that are not kept."""
+        return self.patches.row_file if isinstance(self.patches, EmbeddedPatches) else None
+
+    def align(self, *, executor: Executor | None = None, progress: ProgressCallback | None = None) -> Alignment:
+        """Align the patches, and refine the alignment."""
+        patches, weights, recipe, undone = self.patches, self.weights, self.recipe, self.undone
+        frame = patches.frame if isinstance(patches, EmbeddedPatches) and not undone.free else None
+        if isinstance(patches, EmbeddedPatches) and self.row_file is not None:
+            shared = SharedRows(patches)
+            patches, weights = shared, shared.weights(weights)
+        if self.patch_graph.n_patches == 1 and len(patches) == 1:
+            alignment = Alignment.identity(1, checked_patch(patches[0], 0).dim)
+            return alignment if frame is None else replace(alignment, frame=frame)
+        options = {**vars(undone), "robust": recipe.robust, "weights": weights, "executor": executor}
+        edges = self.patch_graph.edges
+        if self.patch_graph.placement_arbitrary:
+            alignment, _ = align_components(patches, edges, **options, progress=progress)
+        else:
+            alignment = align(patches, edges, **options, branching=recipe.branching, progress=progress)
+        if frame is not None:
+            alignment = replace(alignment, frame=frame)
+        turn, shift = undone.rotate, undone.translate
+        return refine(patches, alignment, sweeps=recipe.refine, rotate=turn, translate=shift, weights=weights)
+
+    def average(
+        self, alignment: Alignment, *, out: FloatArray | None = None, progress: ProgressCallback | None = None
+    ) -> FloatArray:
+        """Average the aligned patches, in ``out`` if it is given; rows that are not kept are removed meanwhile."""
+        n = self.patch_graph.n_nodes
+        out = np.empty((n, alignment.dim), dtype=self.recipe.precision) if out is None else out
+        if alignment.n_patches == 1:
+            nodes, X = checked_patch(self.patches[0], 0)
+            out[nodes] = X
+            return out
+        blocks = None if self.row_file is None else _flushed(self.row_file, out)
+        weights = self.weights
+        return centroid(self.patches, alignment, n_nodes=n, weights=weights, out=out, blocks=blocks, progress=progress)
+
+
+def _flushed(row_file: RowFile, out: FloatArray) -> Iterator[tuple[int, int]]:
+    """Yield the blocks of a row file; the result of each is on the disk before its rows are removed."""
+    for block in row_file.blocks():
+        yield block
+        if isinstance(out, np.memmap):
+            out.flush()
+
+
+def stitch_job(job: Job, *, executor: Executor | None = None, progress: ProgressCallback | None = None) -> Alignment:
+    """Stitch the patches of a locked job into its embedding, from where an earlier run was killed.
+
+    The alignment is written first. Rows that are not kept are then removed while the embedding grows.
+    """
+    settings, patches, store = job.settings, job.patches, job.store
+    patches.check(settings.dim, settings.recipe.runs)
+    stitching, alignment = Stitching.of(job.patch_graph, patches), None
+    free = settings.motions.free
+    if not free or frame_rotation(store) is None:  # an alignment that was turned onto a frame must not be turned again
+        with contextlib.suppress(JobError, FormatError):
+            alignment = job.alignment
+    rows = stitching.row_file
+    continued = None if rows is None else not rows.is_whole
+    if continued and (alignment is None or not output_part(store, "embedding").exists()):
+        raise JobError(
+            f"the patches of {job.name} were averaged into its embedding and not kept. Embed them again, with "
+            f"--keep-patches to keep them: {job.command('embed-patches')}"
+        )
+    shape, precision = (stitching.patch_graph.n_nodes, settings.dim), settings.recipe.precision
+    with open_output(store, "embedding", shape, precision, continued=continued) as out:
+        with resource_usage() as cost:
+            if alignment is None:
+                alignment = stitching.align(executor=executor, progress=progress)
+                job.keep_alignment(alignment)
+            X = stitching.average(alignment, out=out, progress=progress)
+            alignment = settle_rows(store, alignment, X, free=free)
+        job.keep(alignment, X, cost)
+    if rows is not None:
+        rows.path.unlink(missing_ok=True)
+    elif settings.recipe.keep_patches is False:
+        patches.remove()
+    report(progress, "embedding", 1, 1)
+    return alignment
