@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from detectors import DETECTORS, Settings, detect
+from detectors import Settings, detect
 from graphquilt.files import write_text
 from graphquilt.linalg import average_precision, roc_auc
 from graphquilt.temporal import SIDES, ScoringOptions
@@ -184,10 +184,25 @@ def main() -> None:
 
 def table(result):
     """Write one markdown table per set; figures are means over the seeds."""
-    columns = ("source AUC", "source AP", "pair AUC", "pair AP", "precision@20", "precision@100", "found@20", "found@100", "attacks")
+    columns = (
+        "source AUC",
+        "source AP",
+        "pair AUC",
+        "pair AP",
+        "precision@20",
+        "precision@100",
+        "found@20",
+        "found@100",
+        "attacks",
+    )
     lines = []
     for name in dict.fromkeys(key.split()[0] for key in result):
-        lines += [f"### {name}", "", f"| history | detector | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
+        lines += [
+            f"### {name}",
+            "",
+            f"| history | detector | {' | '.join(columns)} |",
+            "|---" * (len(columns) + 2) + "|",
+        ]
         for history in dict.fromkeys(key.split()[2] for key in result if key.split()[0] == name):
             runs = [value for key, value in result.items() if key.split()[::2] == [name, history]]
             for detector in runs[0]:

@@ -17,7 +17,10 @@ from graphquilt.temporal.logs.flows import read_flows
 
 DAY = 86_400
 OPTIONS = ("--idle", "0", "--dim", "2", "--lags", "1")
-HEADERS = {"csv": "time,source,destination\n", "zeek": "#separator \\x09\n#path\tconn\n#fields\tts\tid.orig_h\tid.resp_h\n"}
+HEADERS = {
+    "csv": "time,source,destination\n",
+    "zeek": "#separator \\x09\n#path\tconn\n#fields\tts\tid.orig_h\tid.resp_h\n",
+}
 
 
 def lines(first, last, kind="csv"):

@@ -81,8 +81,12 @@ def judged_in_words(scores: AnomalyScores) -> list[dict[str, str]]:
     windows = scores.windows
     n_judged = sum(window.n_learnt >= LEARNT for window in windows)
     if n_judged == 0:
-        text = f"Nothing could be judged: there are {len(windows)} windows, and the first {LEARNT} are only learnt from. "
-        return [{"word": "Nothing", "kind": "bad", "text": text + "Use narrower windows (--width), or give a longer log."}]
+        text = (
+            f"Nothing could be judged: there are {len(windows)} windows, and the first {LEARNT} are only learnt from. "
+        )
+        return [
+            {"word": "Nothing", "kind": "bad", "text": text + "Use narrower windows (--width), or give a longer log."}
+        ]
     text = f"{n_judged} of {len(windows)} windows were judged; the first {LEARNT} were only learnt from."
     if n_judged < _LONG:
         text += " After so few windows, hosts are compared with each other rather than with themselves."

@@ -89,7 +89,10 @@ def report_alerts(
 ) -> list[Record]:
     """Return the alerts of all windows, the most severe first; the first 200 hosts with their neighbours."""
     options = options or AlertOptions()
-    incidents, since = Incidents(options.merge, options.incident), options.begin(scores.windows[-1].end if scores.windows else 0.0)
+    incidents, since = (
+        Incidents(options.merge, options.incident),
+        options.begin(scores.windows[-1].end if scores.windows else 0.0),
+    )
     records = [
         record
         for window in scores.windows

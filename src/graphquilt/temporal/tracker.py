@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray, Float64Array, Int64Array, IntArray
+from graphquilt.arrays import Float64Array, Int64Array, IntArray
 from graphquilt.errors import FormatError, InputError
 from graphquilt.linalg import nearest_orthogonal
 from graphquilt.temporal.authors import find_authors
@@ -216,9 +216,7 @@ class Tracker:
                 values[:, _TOKENS] = highest_by_host(surprise, nodes)
             pool = memory.pools[side]
             seed = number & 0xFFFFFFFF, k
-            compared[side] = compare_hosts(
-                nodes, values, memory.sides[side], pool, prior=self.options.prior, seed=seed
-            )
+            compared[side] = compare_hosts(nodes, values, memory.sides[side], pool, prior=self.options.prior, seed=seed)
             tables[side] = judge_hosts(compared[side], memory.sides[side], pool, n_learnt=n_learnt)
         if surprise is not None:
             sources = tables[SIDES[0]]
