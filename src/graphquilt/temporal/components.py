@@ -111,7 +111,8 @@ def compare_pairs(
         total = totals[own][mine] + concentration
         p = (1 - meets_stranger) * ((1 - meets_new) * times / total + meets_new * base)
         surprise.append(-np.log(np.where(strangers[other], meets_stranger, np.clip(p, 1e-12, 1.0))))
-    connections = replace(Connections(pairs, times, *strangers, ratio, *surprise), is_first=len(memory.keys) == 0)
+    connections = Connections(pairs, times, *strangers, ratio, surprise[0], surprise[1])
+    connections = replace(connections, is_first=len(memory.keys) == 0)
     if as_source is None:
         return connections
     same, there = as_source[pairs.destination], pairs.destination
