@@ -6,7 +6,7 @@
 The log is generated (``graphquilt.temporal.traffic``) and written as files, one per day. The whole of it is scored
 once. Then, for some windows, the log is cut off at the end of the window and scored again by :func:`detect` (batch) and
 by :func:`watch` (stream, with a state, one day at a time). Every value, z-score and p-value of every host of the window
-must be the same, bit for bit. A control that peeks, the same scores with the next day read into the window, must differ.
+must be the same, bit for bit. A control that peeks, with flows of the next day in the window, must differ.
 """
 
 from __future__ import annotations

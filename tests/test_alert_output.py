@@ -220,7 +220,9 @@ def test_what_was_judged_is_said_in_words(scored):
 
     def words(fit, size=12):
         windows = tuple(replace(window, fit=fit) for window in scored[:size])
-        return [(verdict["word"], verdict["text"]) for verdict in judged_in_words(AnomalyScores(windows, None, None, ()))]
+        return [
+            (verdict["word"], verdict["text"]) for verdict in judged_in_words(AnomalyScores(windows, None, None, ()))
+        ]
 
     (judged, first), (good, second) = words(0.2)
     assert (judged, good) == ("Judged", "Good")

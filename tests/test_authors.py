@@ -66,7 +66,9 @@ def test_a_short_capture_gets_narrower_windows(tmp_path, caplog):
 
 
 def test_one_odd_file_does_not_refuse_a_folder(tmp_path):
-    (tmp_path / "auth.txt").write_text("".join(f"{k},U1@D,U1@D,C{k % 3},C{k % 5},K,N,LogOn,Success\n" for k in range(1, 50)))
+    (tmp_path / "auth.txt").write_text(
+        "".join(f"{k},U1@D,U1@D,C{k % 3},C{k % 5},K,N,LogOn,Success\n" for k in range(1, 50))
+    )
     (tmp_path / "redteam.txt").write_text("7,U1@D,C1,C2\n9,U1@D,C1,C3\n")
     flows = read_flows(tmp_path)
     assert sum(len(batch) for batch in flows) == 49
@@ -77,7 +79,11 @@ def test_one_odd_file_does_not_refuse_a_folder(tmp_path):
 def test_argus_records_about_itself_and_clocks_of_1970_are_left_out(tmp_path):
     header = "StartTime,Dur,Proto,SrcAddr,Sport,Dir,DstAddr,Dport\n"
     row = "{},0.1,{},{},1,   ->,{},53\n"
-    good = header + row.format("2019/04/04 16:23:00.3", "man", "0", "0") + row.format("2019/04/04 16:23:01.3", "udp", "a", "b")
+    good = (
+        header
+        + row.format("2019/04/04 16:23:00.3", "man", "0", "0")
+        + row.format("2019/04/04 16:23:01.3", "udp", "a", "b")
+    )
     (tmp_path / "good.binetflow").write_text(good)
     (tmp_path / "young.binetflow").write_text(header + row.format("1970/01/01 00:00:09.3", "udp", "a", "b"))
     flows = read_flows(tmp_path)

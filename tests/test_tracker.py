@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import nbinom, norm, spearmanr
+from scipy.stats import nbinom, norm
 
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.temporal import COMPONENTS, HostTable, ScoringOptions, Tracker, Window, drift_scores, score_windows

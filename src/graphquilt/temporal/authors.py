@@ -36,8 +36,8 @@ def find_authors(
 
     A connection is unusual if it is new, or has more than twice the flows that both of its ends usually have in all.
     It belongs to its source, unless the destination has more than three times as many unusual ones: a scan belongs to
-    its source, and a flood from forged sources to its destination. A host whose unusual connections mostly belong to others is a
-    victim of the most unusual of these, unless most of the flows that it has beyond the usual are its own.
+    its source, and a flood from forged sources to its destination. A host whose unusual connections mostly belong to
+    others is a victim of the most unusual of these, unless most of the flows that it has beyond the usual are its own.
     """
     pairs = connections.pairs
     counts = np.ones(len(pairs.keys)) if pairs.counts is None else pairs.counts
@@ -54,9 +54,12 @@ def find_authors(
     for k, side in enumerate(SIDES):
         other = SIDES[1 - k]
         is_theirs = ~is_sources if side == SIDES[0] else is_sources
-        author = _authors(ends[side], ends[other], tables, (side, other), unusual, is_theirs, counts, n_unusual[k])
+        both = tables[side], tables[other]
+        author = _authors(
+            ends[side], ends[other], both, theirs=unusual[is_theirs], counts=counts, n_unusual=n_unusual[k]
+        )
         judged[side] = replace(tables[side], author=author)
-    return judged, _victims(tables, connections, ends, unusual, is_sources, counts)
+    return judged, _victims(tables, connections, ends, unusual=unusual, is_sources=is_sources, counts=counts)
 
 
 def _ends(table: HostTable, memory: SideMemory, nodes: Int64Array, counts: Float64Array) -> _Ends:
@@ -68,16 +71,14 @@ def _ends(table: HostTable, memory: SideMemory, nodes: Int64Array, counts: Float
 def _authors(
     own: _Ends,
     others: _Ends,
-    tables: Mapping[str, HostTable],
-    sides: tuple[str, str],
-    unusual: Int64Array,
-    is_theirs: BoolArray,
+    tables: tuple[HostTable, HostTable],
+    *,
+    theirs: Int64Array,
     counts: Float64Array,
     n_unusual: Int64Array,
 ) -> Int64Array:
     """Return the id of the author of each host of a side among the hosts of the other side, or -1."""
-    table, their_table = tables[sides[0]], tables[sides[1]]
-    theirs = unusual[is_theirs]
+    table, their_table = tables
     host, partner = own.rows[theirs], others.rows[theirs]
     size = len(table.nodes)
     is_mostly_theirs = 2 * np.bincount(host, minlength=size) > n_unusual
@@ -99,6 +100,7 @@ def _victims(
     tables: Mapping[str, HostTable],
     connections: Connections,
     ends: Mapping[str, _Ends],
+    *,
     unusual: Int64Array,
     is_sources: BoolArray,
     counts: Float64Array,

@@ -87,9 +87,10 @@ def compare_pairs(
     r"""Compute how surprising each pair of a window is after the windows before it.
 
     A source meets a host never seen before with probability s_i, and otherwise destination j with probability
-    :math:`(1 - s_i) ((1 - v_i) n_{ij} / (n_i + a) + v_i b_j r_{ij})`: n counts earlier windows, v_i is how likely this source is to meet a host that is new to it only, a is the concentration, b_j is the share of j in
-    all pairs, and r_ij = 1 + x_i · y_j is what the embedding knows about who talks to whom within a group. The same
-    holds for a destination and its sources.
+    :math:`(1 - s_i) ((1 - v_i) n_{ij} / (n_i + a) + v_i b_j r_{ij})`: n counts earlier windows, v_i is how likely this
+    source is to meet a host that is new to it only, a is the concentration, b_j is the share of j in all pairs, and
+    r_ij = 1 + x_i · y_j is what the embedding knows about who talks to whom within a group. The same holds for a
+    destination and its sources.
 
     ``as_source`` (destinations,) is the id that each destination has as a source, or -1. A destination is young if it
     first appeared in window ``young_since`` or later.
@@ -110,7 +111,8 @@ def compare_pairs(
         total = totals[own][mine] + concentration
         p = (1 - meets_stranger) * ((1 - meets_new) * times / total + meets_new * base)
         surprise.append(-np.log(np.where(strangers[other], meets_stranger, np.clip(p, 1e-12, 1.0))))
-    connections = Connections(pairs, times, *strangers, ratio, *surprise, is_first=len(memory.keys) == 0)
+    connections = Connections(pairs, times, *strangers, ratio, surprise[0], surprise[1])
+    connections = replace(connections, is_first=len(memory.keys) == 0)
     if as_source is None:
         return connections
     same, there = as_source[pairs.destination], pairs.destination
@@ -122,7 +124,7 @@ def compare_pairs(
 
 
 def _share_of_new(memory: SideMemory, column: int) -> Float64Array:
-    """Return how likely a partner of each host is to be new in one sense, shrunk towards all hosts of its side, (n,)."""
+    """Return how likely a partner of each host is to be new in one sense, shrunk towards all of its side, (n,)."""
     partners = memory.number[:, _PARTNERS].astype(np.float64) * memory.mean[:, _PARTNERS]
     met = memory.number[:, column].astype(np.float64) * memory.mean[:, column]
     usual = (met.sum() + 1.0) / (partners.sum() + 2.0)

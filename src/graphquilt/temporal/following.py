@@ -80,7 +80,7 @@ class Follower:
         return [log.record(next_start) for log in self._logs]
 
     def read_new(self) -> Iterator[pa.RecordBatch]:
-        """Give the flows that were added since the last look, in the order of the times at which the additions start."""
+        """Give the flows that were added since the last look, in the order of their first times."""
         pending = []
         for path in self._paths():
             stamp = _stamp(path)
@@ -156,7 +156,7 @@ class Follower:
             with _open(path) as stream:
                 log.header = _header(stream.read(_HEAD))
         file = io.BytesIO(log.header + data if log.offset else data)
-        file.name = str(path) if log.offset == 0 else f"{path} from byte {log.offset}"  # type: ignore[attr-defined]
+        file.name = str(path) if log.offset == 0 else f"{path} from byte {log.offset}"
         return file
 
     def _read_on(self, path: Path, log: FollowedLog) -> Iterator[pa.RecordBatch]:

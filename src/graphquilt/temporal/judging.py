@@ -217,7 +217,7 @@ def judge_hosts(compared: Comparison, memory: SideMemory, pool: Pool, *, n_learn
         pvalue[:] = 1.0
     pool.add(np.column_stack([x, z[:, :_C], *sums])[chosen], memory.last[nodes] < 0)
     single = np.float32
-    tables = (table.astype(single) for table in (values[:, :_C], z[:, :_C], p))
+    tables = values[:, :_C].astype(single), z[:, :_C].astype(single), p.astype(single)
     return HostTable(nodes, *tables, pvalue, len(nodes))
 
 
@@ -226,10 +226,10 @@ def score_by_partners(
 ) -> dict[str, HostTable]:
     """Judge rarely seen hosts by their partners too (the component "company").
 
-    A host that was in fewer than five windows, and in fewer than half of the ``n_learnt``, hardly has a past. Its p-value becomes that of its most unusual partner
-    in this window, times one more than the number of its partners (Bonferroni) and times two for the choice between
-    both, if that is smaller. Forged sources that flood a host, and the victims of a scan, are thus found with their
-    counterpart.
+    A host that was in fewer than five windows, and in fewer than half of the ``n_learnt``, hardly has a past. Its
+    p-value becomes that of its most unusual partner in this window, times one more than the number of its partners
+    (Bonferroni) and times two for the choice between both, if that is smaller and below 0.05. Forged sources that flood
+    a host, and the victims of a scan, are thus found with their counterpart.
     """
     pairs, judged = connections.pairs, {}
     ends = {"source": pairs.source, "destination": pairs.destination}

@@ -23,6 +23,7 @@ from graphquilt.temporal.windows import SIDES
 
 _FARTHEST = 3.0  # a value is learnt as at most this many standard deviations from what was expected
 _FEWEST = 4  # rows of each kind that every window may give to a pool
+_NOTHING = np.zeros(0, dtype=np.float32)
 _DIGEST = hashlib.sha256().digest_size
 _BLOCK = 1 << 20
 
@@ -215,13 +216,15 @@ class Pool:
         """Return of how many windows rows are kept, if the sizes of ``n_windows`` are known."""
         return max(2, (n_windows + 1) // 2)
 
-    def column(self, number: int, current: AnyArray = (), *, plus: tuple[float, int] = (0.0, 0)) -> Float32Array:
+    def column(self, number: int, current: AnyArray = _NOTHING, *, plus: tuple[float, int] = (0.0, 0)) -> Float32Array:
         """Return the values of one column of earlier windows, and those of the current one, sorted and without NaN.
 
         ``plus`` is a factor and a column to add that many times.
         """
         factor, other = plus
-        parts = [sample[:, number] + factor * sample[:, other] if factor else sample[:, number] for sample in self.samples]
+        parts = [
+            sample[:, number] + factor * sample[:, other] if factor else sample[:, number] for sample in self.samples
+        ]
         column = np.concatenate([*parts, np.asarray(current, dtype=np.float32)])
         return np.sort(column[~np.isnan(column)])
 

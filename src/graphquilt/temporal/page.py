@@ -32,9 +32,9 @@ _MOST_HOSTS = 100_000  # names that can be searched
 _MOST_POINTS = 400_000  # severities of hosts in windows
 _LONG = 8  # windows judged, from which a host is mostly compared with itself
 _VERDICTS = (
-    (0.4, "Good", "good", "agree well"),
-    (0.7, "Fair", "fair", "agree roughly"),
-    (np.inf, "Weak", "fair", "hardly agree, and say little about groups of hosts"),
+    (0.4, "Good", "good", "agree well from window to window"),
+    (0.7, "Fair", "fair", "agree roughly from window to window"),
+    (np.inf, "Weak", "fair", "hardly agree from window to window, and say little about groups of hosts"),
 )
 _SOURCE, _DESTINATION, _FLAGGED = "#2563a8", "#c2571a", "#b42318"
 
@@ -99,7 +99,7 @@ def judged_in_words(scores: AnomalyScores) -> list[dict[str, str]]:
         return [*words, {"word": "Counts only", "kind": "fair", "text": text}]
     middle = float(np.median(known))
     word, kind, meaning = next(words for limit, *words in _VERDICTS if middle <= limit)
-    text = f"Positions {meaning} from window to window: the median error is {middle:.2f} of their spread."
+    text = f"Positions {meaning}: the median error is {middle:.2f} of their spread."
     return [*words, {"word": word, "kind": kind, "text": text}]
 
 

@@ -20,8 +20,8 @@ from graphquilt.errors import InputError
 from graphquilt.files import temporary_sibling, translate_disk_errors, write_text
 from graphquilt.report import render_page
 from graphquilt.temporal.batch import AnomalyScores, Detection
-from graphquilt.temporal.names import Names
 from graphquilt.temporal.judging import LEARNT
+from graphquilt.temporal.names import Names
 from graphquilt.temporal.page import Timeline, draw_figures, judged_in_words, page_data
 from graphquilt.temporal.records import Record
 from graphquilt.temporal.results import COMPONENTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +57,8 @@ def severity(pvalue: npt.ArrayLike, n_judged: int) -> Float64Array:
     ([6.0, 40.0, 100.0], 60.0)
     """
     expected = np.asarray(pvalue, dtype=np.float64) * n_judged
-    return np.round(np.clip(40.0 - 20.0 * np.log10(np.maximum(expected, 1e-300)), 0.0, 100.0), 1) + 0.0
+    points = np.clip(40.0 - 20.0 * np.log10(np.maximum(expected, 1e-300)), 0.0, 100.0)
+    return np.asarray(np.round(points, 1) + 0.0, dtype=np.float64)
 
 
 class Component(NamedTuple):
@@ -90,7 +91,8 @@ class Victims(NamedTuple):
         """Return the connections of one owner, those with most flows first."""
         rows = np.flatnonzero((self.owner == node) & (self.by_source == (side == SIDES[0])))
         rows = rows[np.argsort(-self.flows[rows], kind="stable")]
-        return Victims(*(column[rows] for column in self))
+        columns = (column[rows] for column in (self.owner, self.partner, self.flows, self.ports))
+        return Victims(self.by_source[rows], *columns)
 
 
 class Alert(NamedTuple):
@@ -132,9 +134,9 @@ class HostTable:
     """The scores of one side of one window, with one row per host.
 
     ``values``, ``z`` and ``pvalues`` (k, components) are in the order of ``COMPONENTS``, with NaN where not measured;
-    ``pvalue`` (k,) combines all components of one of the ``n_judged`` hosts. ``tokens`` (k, most) are the most surprising tokens of each host, the most
-    surprising first, and -1 after the last; None without events. ``author`` (k,) is the id, on the other side, of the
-    host whose doing explains this one, or -1.
+    ``pvalue`` (k,) combines all components; ``n_judged`` hosts were judged. ``tokens`` (k, most) are the most
+    surprising tokens of each host, the most surprising first, and -1 after the last; None without events. ``author``
+    (k,) is the id, on the other side, of the host whose doing explains this one, or -1.
     """
 
     nodes: IntArray
@@ -183,8 +185,8 @@ class HostTable:
 class PairTable:
     """The connections of one window, with one row per pair, (m,).
 
-    ``n_judged`` pairs were judged, ``counts`` are numbers of flows, ``ports`` the destination port of most of them, or -1, and ``is_new`` says whether
-    no remembered window had the pair.
+    ``n_judged`` pairs were judged, ``counts`` are numbers of flows, ``ports`` the destination port of most of them, or
+    -1, and ``is_new`` says whether no remembered window had the pair.
     """
 
     source: IntArray
@@ -206,7 +208,8 @@ _Table = TypeVar("_Table", HostTable, PairTable)
 
 def _take_rows(table: _Table, rows: Int64Array) -> _Table:
     columns = {item.name: getattr(table, item.name) for item in fields(table)}
-    return replace(table, **{name: c[rows] for name, c in columns.items() if isinstance(c, np.ndarray)})
+    chosen: dict[str, Any] = {name: c[rows] for name, c in columns.items() if isinstance(c, np.ndarray)}
+    return replace(table, **chosen)
 
 
 @dataclass(frozen=True, eq=False)
