@@ -198,7 +198,7 @@ def test_the_tests_that_the_differences_name_exist():
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
     "alignment": 4_000,
-    "cli": 2_207,
+    "cli": 2_241,
     "datasets": 371,
     "embedders": 4_234,
     "evaluate": 1_153,

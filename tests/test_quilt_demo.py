@@ -9,6 +9,7 @@ import pytest
 
 import graphquilt as gq
 from extras import needs
+from graphquilt.cli import app, demo, run
 from graphquilt.cli.demo import draw_stages
 from graphquilt.testing import quilt
 
@@ -36,3 +37,16 @@ def test_only_the_plane_is_drawn(tmp_path):
     made = quilt(4, 3)
     with pytest.raises(gq.errors.InputError, match="this alignment has 3 dimensions"):
         draw_stages(made.patches, gq.align(made.patches), tmp_path / "no.png", colours=np.zeros((len(made.points), 3)))
+
+
+def test_the_demo_needs_no_extra(tmp_path, monkeypatch, capsys):
+    def no_picture(*_, **__):
+        raise gq.errors.MissingExtraError("drawing the alignment", "viz")
+
+    monkeypatch.setattr(demo, "draw_stages", no_picture)
+    monkeypatch.setattr(demo, "find_spec", lambda package: None)
+    run(app, ["demo", "--out", str(tmp_path)])
+    assert {"quilt.svg", "blocks.svg", "report.html", "job"} <= {path.name for path in tmp_path.iterdir()}
+    printed = capsys.readouterr().out
+    assert "| l2g |" in printed
+    assert "pip install 'graphquilt[eval,torch,viz]'" in printed
