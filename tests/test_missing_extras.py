@@ -34,7 +34,7 @@ PLACES = {
     "gq.report.write_map(result.as_job(), 'map.html', options=gq.report.MapOptions(umap=True))": "viz",
     "gq.temporal.page.draw_reference('map.png', result.embedding, result.embedding[:, 0])": "viz",
     "__import__('graphquilt.cli.demo').cli.demo.digits_graph()": "eval",
-    "gq.cli.workers.Workers(dask='tcp://127.0.0.1:1').executor(4).__enter__()": "dask",
+    "__import__('graphquilt.cli').cli.Workers(dask='tcp://127.0.0.1:1').executor(4).__enter__()": "dask",
     "__import__('graphquilt.federated.flower')": "flower",
     "gq.federated.keys._crypto()": "federated",
     "gq.federated.align.intersection._psi()": "federated",

@@ -67,6 +67,7 @@ def test_patches_from_elsewhere_are_rotated_whatever_the_cut_was_for(graph):
 
 def test_a_result_is_a_frame_neighbours_a_page_and_a_picture(graph, tmp_path):
     result = gq.embed(graph, dim=3, n_patches=3)
+    pytest.importorskip("pandas")
     frame = result.to_frame()
     assert frame.shape == (600, 3)
     assert np.array_equal(frame.to_numpy(), result.embedding)

@@ -64,7 +64,7 @@ def layout(n_patches: int, edges: AnyArray, *, seed: int = 0) -> Float64Array:
     return np.asarray(X / np.maximum(X.max(axis=0), 1e-9))
 
 
-def points_svg(panels: Mapping[str, Float64Array], classes: IntArray | None = None) -> str:
+def points_svg(panels: Mapping[str, AnyArray], classes: IntArray | None = None) -> str:
     """Return panels side by side, each with its title and the same points (k, 2) in other places.
 
     ``classes`` (k,) gives the points their colours; -1 is grey.

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,8 +21,9 @@ from graphquilt.arrays import AnyArray, Float64Array, FloatArray
 from graphquilt.cli.display import show, watching
 from graphquilt.cli.flags import Output
 from graphquilt.cli.workers import Workers
+from graphquilt.drawing import points_svg, sample_rows
 from graphquilt.embedders import VGAE
-from graphquilt.errors import needs_extra
+from graphquilt.errors import MissingExtraError, needs_extra
 from graphquilt.evaluate import EvaluationOptions, procrustes_error, quality
 from graphquilt.graph import Graph
 from graphquilt.jobs import Cutting, DirectoryStore, Job, JobSettings, Recipe, embed_patches, record_evaluation
@@ -34,6 +36,7 @@ from graphquilt.testing import patchwork
 NEIGHBOURS = 8
 DIM = 16
 PATCHES = 8
+_DIGITS_NEED = {"sklearn": "eval", "torch": "torch", "matplotlib": "viz"}  # packages, and the extras that have them
 TITLES = {
     "full": "one model of the whole graph",
     "stitched": f"stitched from {PATCHES} patches",
@@ -59,7 +62,10 @@ def demo(
     results: dict[str, object] = {}
     if example in ("all", "quilt"):
         results["quilt"] = _quilt(out, seed, quiet=output.json)
-    if example in ("all", "digits"):
+    missing = {extra for package, extra in _DIGITS_NEED.items() if find_spec(package) is None}
+    if example == "all" and missing:
+        results["blocks"] = _blocks(out, seed, missing, quiet=output.json)
+    elif example in ("all", "digits"):
         results["digits"] = _digits(out, seed, workers, quiet=output.json)
     if output.json:
         show(results, as_json=True)
@@ -73,8 +79,29 @@ def _quilt(out: Path, seed: int, *, quiet: bool) -> dict[str, object]:
             f"Distance from the truth: {figures['root mean square error against the truth']:.4f} "
             f"(without alignment {figures['the same without alignment (no-trans)']:.2f})."
         )
-        print(f"Picture: {out / 'quilt.png'}   figures: {out / 'quilt.json'}")
+        print(f"Picture: {out / figures['picture']}   figures: {out / 'quilt.json'}")
     return figures
+
+
+def _blocks(out: Path, seed: int, missing: set[str], *, quiet: bool) -> dict[str, object]:
+    """Embed a generated graph, which needs no extra, in a job with its page; in place of the digits."""
+    from graphquilt.datasets import load_dataset
+    from graphquilt.jobs import compare, embed
+    from graphquilt.report import write_job_report
+
+    with watching() as progress:
+        result = embed(load_dataset("blocks"), DIM, n_patches=PATCHES, seed=seed, store=out / "job", progress=progress)
+        comparison = compare(result, options=EvaluationOptions(splits=10), progress=progress)
+        picture = comparison.save_picture(out / "blocks.svg")
+        page = write_job_report(result.as_job(), out / "report.html", progress=progress)
+    if not quiet:
+        print(f"A generated graph of {len(result.embedding)} nodes in {PATCHES} patches, by the default embedder:")
+        print(comparison)
+        print(f"Picture: {picture}   job: {out / 'job'}")
+        print(f"Report, to open in a browser: {page.absolute()}")
+        extras = ",".join(sorted(missing))
+        print(f"The digits, which VGAE embeds, need more: pip install 'graphquilt[{extras}]'")
+    return {"routes": {route: asdict(one) for route, one in comparison.items()}, "report": page.name}
 
 
 def _digits(out: Path, seed: int, workers: Workers, *, quiet: bool) -> dict[str, object]:
@@ -95,7 +122,7 @@ def _digits(out: Path, seed: int, workers: Workers, *, quiet: bool) -> dict[str,
 
 
 def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
-    """Align patches of a sheet of points; write ``quilt.png`` and ``quilt.json`` into ``out``, return the figures."""
+    """Align patches of a sheet of points; write a picture and ``quilt.json`` into ``out``, return the figures."""
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     sheet = patchwork(seed=seed)
@@ -127,7 +154,14 @@ def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
         "in words": alignment.summary().splitlines(),
         "picture": "quilt.png",
     }
-    _draw_stages(sheet.patches, alignment, folder / "quilt.png", _plane_colours(sheet.points))
+    try:
+        _draw_stages(sheet.patches, alignment, folder / "quilt.png", _plane_colours(sheet.points))
+    except MissingExtraError:  # a plainer picture, without matplotlib
+        figures["picture"] = "quilt.svg"
+        rows = sample_rows(len(X))
+        eighths = np.argsort(np.argsort(sheet.points[rows, 0], kind="stable"), kind="stable") * 8 // len(rows)
+        panels = {"patches as given": apart[rows], "stitched": X[rows]}
+        (folder / "quilt.svg").write_text(points_svg(panels, eighths), encoding="utf-8")
     (folder / "quilt.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     return figures
 
