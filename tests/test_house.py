@@ -198,7 +198,7 @@ def test_the_tests_that_the_differences_name_exist():
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
     "alignment": 3_897,
-    "cli": 2_265,
+    "cli": 2_257,
     "datasets": 336,
     "embedders": 3_974,
     "evaluate": 1_153,

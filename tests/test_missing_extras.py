@@ -50,6 +50,7 @@ BEHIND = {
     "embedders/training.py": {"torch"},
     "embedders/vgae.py": {"torch"},
     "federated/flower.py": {"flwr"},
+    "federated/keys.py": {"cryptography"},
     "report/pictures.py": {"matplotlib"},
 }
 SCRIPT = f"""
