@@ -34,8 +34,8 @@ from graphquilt.graph.reading.ids import (
     Census,
     begins_with_names,
     collect_runs,
-    count_others,
     place_of,
+    settle_kind,
     signed,
     sort_names,
     text_ids,
@@ -200,18 +200,11 @@ def _read_table(table: EdgeTable, bad_rows: BadRows, n_nodes: int | None) -> Col
         source, target = (signed(table.where, np.concatenate([part[k] for part in parts])) for k in (0, 1))
         weights = None if parts[0][2] is None else np.concatenate([w for *_, w in parts if w is not None])
         return Columns(source, target, weights)
-    run = next(collect_runs(batches), None)
-    if run is None:
-        tally.close(bad_rows)
-        raise FormatError(f"{table.where} is empty: it holds no edges.")
-    census = Census(table.ids)
-    census.count(run)
-    kind = census.type()
-    if kind == "mixed":
-        count_others(table, tally)
-    tally.close(bad_rows)
-    if tally.n_bad == tally.n_rows:
-        raise FormatError(f"{table.where} holds no edges: none of its {tally.n_rows} rows can be used.")
+    run, census = next(collect_runs(batches), None), Census(table.ids)
+    if run is not None:
+        census.count(run)
+    kind = settle_kind(table, tally, census, bad_rows)
+    assert run is not None  # there are rows that can be used
     if kind == "text" and table.may_begin_with_names and begins_with_names(run):
         first = run.names.take(run.ends[:, 0]).to_pylist()
         tell_of_header(table.where, first[0], first[1], "its words occur nowhere else")

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, Int64Array
 from graphquilt.errors import FormatError
-from graphquilt.graph.reading.edge_columns import EdgeRows, EdgeTable, IdKind, RowTally
+from graphquilt.graph.reading.edge_columns import BadRows, EdgeRows, EdgeTable, IdKind, RowTally
 from graphquilt.graph.reading.tables import Place
 
 if TYPE_CHECKING:
@@ -155,6 +155,21 @@ class Census:
         return "text" if self.kind == "auto" and 2 * self._whole <= self._cells else "mixed"
 
 
+def settle_kind(
+    table: EdgeTable, tally: RowTally, census: Census, bad_rows: BadRows
+) -> Literal["integer", "text", "mixed"]:
+    """Return what the ids of a table are, once all rows are counted; raise if rows are bad, or none can be used."""
+    kind = census.type()
+    if kind == "mixed":
+        _count_others(table, tally)
+    tally.close(bad_rows)
+    if tally.n_rows == 0:
+        raise FormatError(f"{table.where} is empty: it holds no edges.")
+    if tally.n_bad == tally.n_rows:
+        raise FormatError(f"{table.where} holds no edges: none of its {tally.n_rows} rows can be used.")
+    return kind
+
+
 def _whole_numbers(names: pa.Array) -> tuple[BoolArray, BoolArray]:
     """Return which names are whole numbers, and which of these are beyond 64 bits."""
     from pyarrow import compute as pc
@@ -167,7 +182,7 @@ def _whole_numbers(names: pa.Array) -> tuple[BoolArray, BoolArray]:
     return whole, beyond
 
 
-def count_others(table: EdgeTable, tally: RowTally) -> None:
+def _count_others(table: EdgeTable, tally: RowTally) -> None:
     """Read the table again, and count the rows with an id that is not an integer, or beyond 64 bits, as bad."""
     for rows in table.batches(table.tally()):
         masks = []

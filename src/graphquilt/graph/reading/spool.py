@@ -27,9 +27,9 @@ from graphquilt.graph.reading.ids import (
     Census,
     check_room,
     collect_runs,
-    count_others,
     lone_first_row,
     place_of,
+    settle_kind,
     sort_names,
 )
 from graphquilt.progress import ProgressCallback, report
@@ -144,15 +144,7 @@ def _read_runs(
             np.save(folder / f"{k}.weights.npy", run.weights)
         lengths.append(run.ends.shape[1])
         report(progress, "reading edges", sum(lengths), sum(lengths))
-    kind = census.type()
-    if kind == "mixed":
-        count_others(table, tally)
-    tally.close(bad_rows)
-    if not lengths:
-        raise FormatError(f"{table.where} is empty: it holds no edges.")
-    if tally.n_bad == tally.n_rows:
-        raise FormatError(f"{table.where} holds no edges: none of its {tally.n_rows} rows can be used.")
-    return lengths, kind, weighted
+    return lengths, settle_kind(table, tally, census, bad_rows), weighted
 
 
 def _schema() -> Any:
