@@ -197,7 +197,7 @@ def test_the_tests_that_the_differences_name_exist():
 
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
-    "alignment": 4_000,
+    "alignment": 4_001,
     "cli": 2_241,
     "datasets": 371,
     "embedders": 4_234,
