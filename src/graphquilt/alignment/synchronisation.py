@@ -104,7 +104,8 @@ def _uncertainty(edges: Int64Array, play: Float64Array, trust: Float64Array, p: 
     members = np.flatnonzero(part == np.bincount(part).argmax())
     inside = (trust >= 1) & np.isin(edges, members).all(axis=1)
     pairs, (noise, unknown) = np.searchsorted(members, edges[inside]), play[inside].T
-    tree = minimum_spanning_tree(sp.csr_array((RIGID + unknown, tuple(pairs.T)), shape=(len(members),) * 2)).tocoo()
+    ends = tuple(pairs.T.astype(np.int32))
+    tree = minimum_spanning_tree(sp.csr_array((RIGID + unknown, ends), shape=(len(members),) * 2)).tocoo()
     lost = _spread(np.stack(tree.coords, axis=1), 1 / tree.data, len(members))
     lost = min(lost, float(unknown.max(initial=0)) / 2)
     return min(1.0, float(np.sqrt(_spread(pairs, 1 / (RIGID + noise), len(members)) + lost)))

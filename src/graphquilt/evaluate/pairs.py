@@ -92,7 +92,7 @@ def _spanning_forest(edges: Int64Array, n_nodes: int, rng: np.random.Generator) 
     from scipy.sparse.csgraph import minimum_spanning_tree
 
     order = rng.permutation(len(edges)) + 1.0  # distinct random weights: a random forest
-    tree = minimum_spanning_tree(sp.csr_array((order, (edges[:, 0], edges[:, 1])), shape=(n_nodes, n_nodes)))
+    tree = minimum_spanning_tree(sp.csr_array((order, tuple(edges.T.astype(np.int32))), shape=(n_nodes, n_nodes)))
     return np.asarray(np.argsort(order)[np.rint(tree.data).astype(np.int64) - 1])
 
 

@@ -34,7 +34,7 @@ def laplacian(edges: Int64Array, weights: Float64Array, n: int) -> sp.csr_array:
 
 def spanning_tree(edges: Int64Array, weights: Float64Array, n: int) -> tuple[Int64Array, Int64Array]:
     """Return the vertices of a maximum spanning tree in breadth-first order, and their parents (-1 for vertex 0)."""
-    A = sp.csr_array((-weights, (edges[:, 0], edges[:, 1])), shape=(n, n))
+    A = sp.csr_array((-weights, tuple(edges.T.astype(np.int32))), shape=(n, n))  # SciPy's trees take no other type
     tree = sp.csgraph.minimum_spanning_tree(A)
     order, parents = sp.csgraph.breadth_first_order(tree, 0, directed=False)
     return order.astype(np.int64), np.where(parents < 0, -1, parents).astype(np.int64)
