@@ -204,7 +204,7 @@ BUDGET = {
     "federated": 4_200,
     "files": 1_043,
     "graph": 5_205,
-    "jobs": 6_500,
+    "jobs": 6_510,
     "linalg": 888,
     "patches": 2_243,
     "prediction": 768,
