@@ -197,15 +197,15 @@ def test_the_tests_that_the_differences_name_exist():
 
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
-    "alignment": 3_898,
-    "cli": 2_257,
+    "alignment": 3_889,
+    "cli": 2_252,
     "datasets": 336,
-    "embedders": 3_974,
+    "embedders": 3_970,
     "evaluate": 1_153,
     "federated": 3_685,
     "files": 958,
     "graph": 5_255,
-    "jobs": 7_259,
+    "jobs": 7_279,
     "linalg": 823,
     "patches": 2_150,
     "prediction": 771,

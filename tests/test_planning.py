@@ -206,3 +206,35 @@ def test_recipe_embedder_and_seed_are_those_of_the_job(tmp_path, probed, monkeyp
     monkeypatch.setattr(plan, "Processes", Pool)
     plan_job(Job.open(store))
     assert [(embedder, seed) for _, embedder, seed in calls] == [(SVD(2), patch_seed(5, k)) for k, _, _ in calls]
+
+
+def test_a_stage_without_room_is_refused_before_it_begins_with_the_flag_that_needs_less(tmp_path, monkeypatch):
+    graph, patch_graph = ring_of_patches(20)
+    job = job_of_patches(DirectoryStore(tmp_path / "job"), graph, patch_graph, embedder=SVD(3))
+    monkeypatch.setattr(plan, "disk_free", lambda _: 5.0)
+    match = r"the stage 'embedding' needs 0\.\d MB of disk, and 0\.0 MB are free; --precision float16 halves it"
+    with pytest.raises(JobError, match=match):
+        job.embed()
+    assert not list(tmp_path.glob("job/patches/*/embedding.*"))
+    monkeypatch.undo()
+    job.embed()
+    monkeypatch.setattr(plan, "available_memory", lambda: 1e6)
+    with pytest.raises(JobError, match=r"'alignment' needs .* of memory, and 1\.0 MB are free; align level by level"):
+        job.stitch()
+
+
+@pytest.mark.parametrize(("rows", "patches"), [(1_217_517, 100), (12_175_166, 1000)])
+def test_the_plan_of_a_shared_start_follows_what_was_measured(rows, patches):
+    """CPU seconds of docs/results/scale.md, within a factor of 1.5."""
+    sizes = Sizes(n_nodes=rows, n_edges=patches * 129_775, n_features=32, n_patches=patches, dim=128)
+    stages = plan_sizes(sizes, Propagation(128), recipe=Recipe.shared()).stages
+    cpu = {stage.stage: stage.cpu_seconds for stage in stages}
+    measured = {1000: (39.5, 175.5), 100: (4.0, 13.1, 48.2, 7.6)}[patches]
+    estimates = (
+        cpu["ingest"],
+        cpu["clusters"] + cpu["patches"],
+        cpu["survey"] + cpu["embedding"],
+        cpu["alignment"] + cpu["centroid"],
+    )
+    for estimate, seconds in zip(estimates, measured, strict=False):
+        assert 1 / 1.5 < estimate / seconds < 1.5

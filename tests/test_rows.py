@@ -1,10 +1,11 @@
 """Patches that are averaged into the result as they come, and not kept: the same bits, whatever happens on the way."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import graphquilt as gq
-from graphquilt.alignment import centroids
 from graphquilt.datasets.loading import block_graph
 from graphquilt.embedders import survey
 from graphquilt.errors import InputError, JobError
@@ -22,7 +23,7 @@ def graph():
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(centroids, "_BLOCK", 4 * (DIM + 1) * 130)  # five blocks of nodes
+    monkeypatch.setattr(rows, "BLOCK", 8 * DIM * 130)  # five blocks of nodes
 
 
 def settings(**changes):
@@ -154,3 +155,26 @@ def test_a_sample_decides_the_directions_of_a_large_graph_and_patches_are_walked
     assert not np.array_equal(sampled.embedding, exact.embedding)
     auc = [gq.evaluate.reconstruction_auc(result.embedding, graph, seed=0) for result in (sampled, exact)]
     assert auc[0] > auc[1] - 0.01
+
+
+def test_a_graph_that_changes_during_the_run_stops_it(graph, tmp_path):
+    features = np.random.default_rng(0).random((600, 8), dtype=np.float32)
+    gq.Graph(graph.adjacency).save(tmp_path / "graph")
+    np.save(tmp_path / "x.npy", features)
+    gq.graph.attach(tmp_path / "graph", features=tmp_path / "x.npy")
+    source = gq.jobs.Source(path=str(tmp_path / "graph"))
+    wanted = dataclasses.replace(settings(), source=source)
+
+    def run(folder, progress=None):
+        job = gq.Job.begin(gq.DirectoryStore(tmp_path / folder), wanted)
+        job.run(progress=progress)
+        return job.embedding
+
+    def change(event):
+        if event.stage == "start" and event.done == 2:
+            np.save(tmp_path / "x.npy", features + 1)
+
+    with pytest.raises(JobError, match=r"graph changed while patch \d was at work\. Bring them back, and run again"):
+        run("job", change)
+    np.save(tmp_path / "x.npy", features)
+    assert np.array_equal(run("job"), run("other"))

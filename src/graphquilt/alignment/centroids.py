@@ -1,9 +1,4 @@
-"""Give every node one position, the centroid of its positions in the aligned patches, and fit patches to centroids.
-
-Synchronisation uses only the rotation of an overlap, in which every direction counts the same, even those in which the
-points hardly extend and noise decides. A sweep of :func:`refine` (generalised Procrustes analysis, Gower 1975) uses the
-points themselves: it lowers the sum of squared distances of all rows from the centroids of their nodes.
-"""
+"""Give every node one position, the centroid of its positions in the aligned patches, and fit patches to centroids."""
 
 from __future__ import annotations
 
@@ -96,9 +91,7 @@ def centroid(
         raise InputError(f"there are {len(patches)} patches and the alignment has {alignment.n_patches}.")
     if weights is not None:
         check_count(weights, patches)
-    nodes_of = getattr(patches, "nodes_of", None)  # a store knows them without the coordinates
-    numbers = range(len(patches))
-    largest = max(_largest(patches[k], k) if nodes_of is None else int(nodes_of(k)[-1]) for k in numbers)
+    largest = max(_largest(patches, k) for k in range(len(patches)))
     n = largest + 1 if n_nodes is None else n_nodes
     if largest >= n:
         raise CoverError(f"a patch holds node {largest}, but n_nodes is {n}; ids must be below it.")
@@ -110,7 +103,7 @@ def centroid(
     if result.shape != (n, alignment.dim):
         raise InputError(f"out has shape {result.shape}; the result needs ({n}, {alignment.dim}).")
     kind = np.dtype(np.float32 if result.dtype == np.float32 else np.float64)
-    step = block_length(alignment.dim, kind)
+    step = max(1, _BLOCK // (kind.itemsize * (alignment.dim + 1)))
     for first, last in ((a, min(a + step, n)) for a in range(0, n, step)) if blocks is None else blocks:
         at_once = last - first == n and result.dtype == kind
         total = np.asanyarray(result) if at_once else np.empty((last - first, alignment.dim), dtype=kind)
@@ -128,11 +121,6 @@ def centroid(
         if not at_once:
             result[first:last] = total
     return result
-
-
-def block_length(dim: int, kind: np.dtype[np.generic]) -> int:
-    """Return how many nodes are averaged at a time in a result of this type."""
-    return int(max(1, _BLOCK // ((4 if kind == np.float32 else 8) * (dim + 1))))
 
 
 def _add_up(
@@ -202,7 +190,10 @@ def _between(nodes: IntArray, first: int, last: int) -> slice | AnyArray:
     return np.asarray((nodes >= first) & (nodes < last))
 
 
-def _largest(patch: PatchLike, k: int) -> int:
+def _largest(patches: Sequence[PatchLike], k: int) -> int:
+    if hasattr(patches, "nodes_of"):  # a store knows them without the coordinates
+        return int(patches.nodes_of(k)[-1])
+    patch = patches[k]
     nodes, _ = patch if isinstance(patch, Patch) or len(patch) == 2 else checked_patch(patch, k)
     return int(np.max(nodes)) if np.size(nodes) else -1
 
@@ -223,7 +214,7 @@ def _check_sparse(patches: Sequence[PatchLike], n: int, missing: Literal["error"
 
 def with_compact_ids(patches: Sequence[PatchLike]) -> Sequence[PatchLike]:
     """Return the patches with nodes numbered 0..n-1 if their ids are sparse; each is opened when it is needed."""
-    largest = max(_largest(patches[k], k) for k in range(len(patches)))
+    largest = max(_largest(patches, k) for k in range(len(patches)))
     if largest < sum(np.size(_ids(patches[k])) for k in range(len(patches))):
         return patches
     ids = np.empty(0, dtype=np.int64)
@@ -259,7 +250,7 @@ def refine(
     translate: bool = True,
     weights: Sequence[npt.ArrayLike] | None = None,
 ) -> Alignment:
-    """Improve an alignment by fitting every patch to the centroid of all patches, ``sweeps`` times.
+    """Improve an alignment by fitting every patch to the centroid of all patches, ``sweeps`` times (Gower 1975).
 
     Parameters
     ----------

@@ -300,13 +300,8 @@ def plan(
         settings = job_settings({}, embedder=embedder, recipe=recipe)
         n_patches = sizes.patches or default_patches(sizes.nodes or 1)
         n_workers = workers.count(settings.recipe.runs * n_patches)
-        future = Sizes(
-            n_nodes=sizes.nodes or 1,
-            n_edges=sizes.edges,
-            n_features=sizes.features,
-            n_patches=n_patches,
-            dim=settings.dim,
-        )
+        counts = {"n_nodes": sizes.nodes or 1, "n_edges": sizes.edges, "n_features": sizes.features}
+        future = Sizes(**counts, n_patches=n_patches, dim=settings.dim)
         estimate = plan_sizes(future, settings.embedders[0], recipe=settings.recipe, workers=n_workers)
     else:
         opened = Job.open(job)
@@ -321,8 +316,8 @@ def plan(
     print(f"{'stage':<12}{'CPU time':>12}{'wall time':>12}{'memory':>12}{'disk':>12}    ({n_workers} workers)")
     for stage in estimate.stages:
         memory, disk = f"{stage.memory / 1e9:.2f} GB", f"{stage.disk / 1e9:.2f} GB"
-        times = f"{duration(stage.cpu_seconds):>12}{duration(stage.seconds):>12}"
-        print(f"{stage.stage:<12}{times}{memory:>12}{disk:>12}")
+        times = duration(stage.cpu_seconds), duration(stage.seconds)
+        print(f"{stage.stage:<12}{times[0]:>12}{times[1]:>12}{memory:>12}{disk:>12}")
     print(f"free: {estimate.memory_available / 1e9:.1f} GB of memory, {estimate.disk_available / 1e9:.1f} GB of disk")
     for line in estimate.advice or ("It fits.",):
         print(line)

@@ -13,7 +13,7 @@ from graphquilt.embedders.direction import cover_clusters, cover_of_patch, doubl
 from graphquilt.embedders.directions import BasisEncoder, leading, moment
 from graphquilt.embedders.shared_start import Arrays, FarField, Survey, agree
 from graphquilt.embedders.signals import FEATURE_PARTS, Parts, Signal, feature_width, signal_parts, spread_signal, times
-from graphquilt.embedders.survey import KEPT, after_round, follow_graph, round_product, survey_graph
+from graphquilt.embedders.survey import after_round, follow_graph, round_product, survey_graph
 from graphquilt.embedders.walks import Block
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
@@ -156,7 +156,8 @@ class Propagation:
             made = survey_graph(self, cover, far, cut=cut, members=(members, clusters))
             column = made.nodes.get("column")
             rest = {name: rows for name, rows in made.nodes.items() if name != "column"}
-            return folded(Survey(rest, made.shared), column, 0 if clusters is None else clusters.k, coupling)
+            shared = {name: rows for name, rows in made.shared.items() if name != "sample"}  # of nodes of the cover
+            return folded(Survey(rest, shared), column, 0 if clusters is None else clusters.k, coupling)
 
     def follow(self, graph: Graph, before: Survey, clusters: CoarseGraph | None, *, renew: bool = True) -> Survey:
         """Return the survey of a graph that has changed, in the frame of the survey ``before``.
@@ -177,8 +178,7 @@ class Propagation:
     def prepare(self, graph: Graph, seed: int, *, far: FarField | None = None) -> dict[str, AnyArray]:  # noqa: ARG002
         """Return the rows of a patch in half precision, and the weight of each in the sum."""
         graph, far = self._view(graph, far)
-        n, n_nodes = graph.n_nodes, graph.n_nodes if far is None else far.n_nodes
-        weights = np.ones(n, dtype=np.float32)
+        n, weights = graph.n_nodes, np.ones(graph.n_nodes, dtype=np.float32)
         if far is not None:
             counted = np.asarray(far.nodes.get("sampled", np.ones(n, dtype=bool)))
             weights = np.where(counted, 1 / np.maximum(far.nodes.get("patches", weights), 1), 0).astype(np.float32)
@@ -196,12 +196,8 @@ class Propagation:
 
         with one_blas_thread():
             lengths, facts = spread_signal(self, graph, far, parts, keep)
-        kept: dict[str, AnyArray] = {"rows": rows, "lengths": lengths, "weights": weights}
-        if 2 * n_nodes * width > KEPT:
-            kept = {name: values[weights > 0] for name, values in kept.items()}
-        else:
-            kept["facts"] = facts
-        return {**kept, "widths": np.array([part.width for part in parts.values()])}
+        widths = np.array([part.width for part in parts.values()])
+        return {"rows": rows, "lengths": lengths, "weights": weights, "facts": facts, "widths": widths}
 
     def contribute(self, kept: Arrays) -> dict[str, AnyArray]:
         """Return the second moment of the rows, H' W H, as whole numbers, and their number."""

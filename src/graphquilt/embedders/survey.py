@@ -47,7 +47,7 @@ DIRECTIONS = 128  # whose share of the features tells how much these say
 BASIS_ROWS = 8192  # nodes that decide the main directions of wide features in larger graphs
 PROBES = 64  # random directions that lengths of rows are estimated by
 RANDOM_SEED = 20_261_116  # of probes and first blocks, the same for all graphs
-KEPT = 1 << 31  # bytes: rows of the whole graph up to this size are kept between their sum and the embedding
+KEPT = 1 << 31  # bytes: rows of a graph with a far field up to this size are kept between sum and embedding
 ROUNDS, GROWTH = 3, 0.01  # rounds that look for a basis, which end when one adds less than this share
 
 

@@ -290,12 +290,12 @@ class Recipe:
         """Return the motions that alignment undoes for embeddings with these free motions."""
         return free if self.motions is None else self.motions
 
-    def averages_at_once(self, free: Motions, patch_graph: PatchGraph, dim: int) -> bool:
+    def averages_at_once(self, free: Motions, n_nodes: int, n_patches: int, dim: int) -> bool:
         """Return whether rows of patches go straight into the average, which takes a shared start and one frame."""
         if self.undone(free).free or not self.start or self.robust or self.refine or self.runs > 1:
             return False
-        large = patch_graph.n_nodes * dim * np.dtype(self.precision).itemsize > MOST_KEPT
-        return patch_graph.n_patches > 1 and (large if self.keep_patches is None else not self.keep_patches)
+        large = n_nodes * dim * np.dtype(self.precision).itemsize > MOST_KEPT
+        return n_patches > 1 and (large if self.keep_patches is None else not self.keep_patches)
 
     def row_weights(self, repeated: PatchGraph, graph: Graph | None) -> Sequence[Float64Array] | None:
         """Return the weight of each row of each patch of all runs, or None if all weights are equal."""

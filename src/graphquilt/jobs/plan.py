@@ -163,9 +163,14 @@ def stage_plans(sizes: Sizes, embedder: Embedder, recipe: Recipe, workers: int =
     if starts and sizes.n_patches > 1:
         k = max(2048, n / 1000)
         tables = k * (2 * 9 * 256 + 4 * 11 * min(f, 256))
-        cpu = 1.6e-6 * n + 35e-9 * sizes.entries + 16e-9 * n * f
-        survey.append(StagePlan("survey", cpu, 60.0 * n + 2 * tables + _SPARE, 31.0 * n + tables))
-    return (*_graph_plans(sizes, starts=starts), *survey, embedding, *_stitching_plans(sizes, recipe, free, workers))
+        cpu = _pairs(sizes) * (8 * 256 + 10 * min(f, 256)) / _WALKED + n * (1e-6 + 16e-9 * f)
+        survey.append(StagePlan("survey", cpu, 120.0 * n + 2 * tables + 12 * _pairs(sizes) + _SPARE, 31.0 * n + tables))
+    alignment, centroid = _stitching_plans(sizes, recipe, free, workers)
+    motions = free_motions(embedder, start=recipe.start)
+    if starts and recipe.averages_at_once(motions, n, sizes.n_patches, d):  # the rows go while the result grows
+        embedding = dataclasses.replace(embedding, disk=centroid.disk)
+        centroid = dataclasses.replace(centroid, disk=2.0**30)
+    return (*_graph_plans(sizes, starts=starts), *survey, embedding, alignment, centroid)
 
 
 def _embedding_seconds(sizes: Sizes, embedder: Embedder, *, starts: bool) -> float:
@@ -247,8 +252,7 @@ def _graph_plans(sizes: Sizes, *, starts: bool) -> tuple[StagePlan, ...]:
     adjacent = min(p * (p - 1) / 2, 150.0 * p)  # pairs of clusters
     partition = StagePlan("fennel", 2 * 33e-9 * entries, 12.0 * n + _SPARE, 8.0 * n)
     if starts:  # fine clusters in ten passes, which METIS merges
-        k = max(2048.0, n / 1000)
-        pairs = min(k * k / 2, 0.15 * entries)
+        pairs = _pairs(sizes)
         partition = StagePlan(
             "clusters", 45e-8 * entries + 3e-7 * pairs, 20.0 * n + 40 * pairs + _SPARE, 12.0 * n + 12 * pairs
         )
@@ -259,10 +263,16 @@ def _graph_plans(sizes: Sizes, *, starts: bool) -> tuple[StagePlan, ...]:
     )
 
 
+def _pairs(sizes: Sizes) -> float:
+    """Estimate how many pairs of fine clusters touch."""
+    return min(max(2048.0, sizes.n_nodes / 1000) ** 2 / 2, 0.15 * sizes.entries)
+
+
 def _stitching_plans(sizes: Sizes, recipe: Recipe, free: bool, workers: int) -> tuple[StagePlan, StagePlan]:
     """Estimate alignment and centroid of all runs together."""
     d, p, n, rows = sizes.dim, sizes.n_patches * recipe.runs, sizes.n_nodes, sizes.rows * recipe.runs
-    m = float(min(10 * p, p * (p - 1) // 2) if sizes.n_patch_edges is None else sizes.n_patch_edges)
+    m = min((10.0 if free else max(4.0, np.log2(p)) / 2) * p, p * (p - 1) / 2)
+    m = m if sizes.n_patch_edges is None else float(sizes.n_patch_edges)
     overlap = min(1200.0, n / p) if sizes.overlap is None else sizes.overlap
     measuring = m * (3e-4 + 2 * overlap * d * d / _SPEED + 20 * d**3 / _SPEED)
     solving = m * 2 * d**3 * 12 / _SPEED * free  # 12 iterations; more if the patches disagree

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from graphquilt.alignment.centroids import block_length
 from graphquilt.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from graphquilt.files import check_disk, translate_disk_errors
 from graphquilt.jobs.store import Record, Store, store_folder
 
 KEY = "rows"  # of the record that describes the file
+BLOCK = 1 << 29  # bytes of the result in a block, in double precision
 
 
 def shared_rows(store: Store, nodes: IntArray) -> BoolArray:
@@ -96,8 +96,8 @@ class RowFile:
         folder = store_folder(store)
         assert folder is not None
         self.path, self.dim, self.dtype = folder / f"{KEY}.bin", dim, dtype
-        self.step = block_length(dim, np.dtype(dtype))
-        self.borders = np.minimum(np.arange(0, n_nodes + self.step, self.step), n_nodes)
+        step = max(1, BLOCK // (8 * dim))
+        self.borders = np.append(np.arange(0, n_nodes, step), n_nodes)
         counts = np.zeros((len(self.borders) - 1, len(node_sets)), dtype=np.int64)
         for k, nodes in enumerate(node_sets):
             counts[:, k] = np.diff(np.searchsorted(nodes[~shared_rows(store, nodes)], self.borders))

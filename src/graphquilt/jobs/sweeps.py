@@ -19,6 +19,7 @@ from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import SharedStart, shares_start, with_start
 from graphquilt.errors import EmbedderError, FormatError, JobError, PatchesFailedError
 from graphquilt.graph import Graph
+from graphquilt.graph.files import folder_version
 from graphquilt.jobs.description import describe, differences, fingerprint
 from graphquilt.jobs.records import (
     check_embedder,
@@ -81,6 +82,7 @@ class EmbeddingRun:
     patches: str = field(init=False)  # the fingerprint of the patch graph
     reused: Mapping[str, str] = field(init=False)  # digests of records that an update has taken over
     frame: tuple[Float64Array, str] | None = field(init=False)  # the rotation onto the frame of an earlier version
+    version: object = field(init=False)  # of the files of the graph, when the run began
     has_start: bool = field(init=False)  # it is wanted, and all patches of a run have the same embedder
 
     def __post_init__(self) -> None:
@@ -92,6 +94,8 @@ class EmbeddingRun:
         self.repeated = self.patch_graph.repeat(recipe.runs)
         self.patches = patch_graph_fingerprint(self.patch_graph)
         self.reused, self.frame = taken_over(self.store), frame_rotation(self.store)
+        folder = None if self.graph is None else self.graph.folder
+        self.version = None if folder is None else folder_version(folder)
         self.has_start = recipe.start and shares_start(each[0], self.graph) and all(one == each[0] for one in each)
 
     @functools.cached_property
@@ -107,8 +111,8 @@ class EmbeddingRun:
     @functools.cached_property
     def averages_at_once(self) -> bool:
         """Whether patches are not kept: their rows go straight into the average."""
-        settings = self.settings
-        return self.has_start and settings.recipe.averages_at_once(settings.motions, self.patch_graph, settings.dim)
+        settings, (n, p) = self.settings, (self.patch_graph.n_nodes, self.patch_graph.n_patches)
+        return self.has_start and settings.recipe.averages_at_once(settings.motions, n, p, settings.dim)
 
     @functools.cached_property
     def row_file(self) -> RowFile | None:
@@ -368,6 +372,12 @@ class PatchSweep:
     def settle(self, patch: int, outcome: TaskOutcome) -> bool:
         """Take in the outcome of a task; return True if the patch has to be tried again."""
         run, key = self.run, patch_key(patch, self.content)
+        if run.graph is not None and run.graph.folder is not None and folder_version(run.graph.folder) != run.version:
+            run.store[key] = Record({}, {})  # nobody knows what it was made from
+            raise JobError(
+                f"the files of the graph in {run.graph.folder} changed while patch {patch} was at work. Bring them "
+                "back, and run again; or embed the new graph in another folder."
+            )
         if outcome.error is None:
             if outcome.arrays is not None:
                 run.store[key] = outcome.record(self.parameters(patch))
