@@ -22,14 +22,13 @@ from graphquilt.jobs.description import differences, fingerprint
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.plan import check_room
-from graphquilt.jobs.records import patch_graph_fingerprint, patch_key, stored_patch_graph, survey_graph
+from graphquilt.jobs.records import patch_graph_fingerprint, patch_key, shard_name, stored_patch_graph, survey_graph
 from graphquilt.jobs.result import EmbeddedPatches
 from graphquilt.jobs.settings import JobSettings, keep_settings, readable_settings, stored_settings
 from graphquilt.jobs.source import open_graph, settle_graph
 from graphquilt.jobs.steps import cut_graph
 from graphquilt.jobs.stitching import stitch_job
 from graphquilt.jobs.store import Record, Store, combined_digest, locked, short_path, store_folder, store_name
-from graphquilt.jobs.sweeps import shard_name
 from graphquilt.jobs.tasks import PatchInputs
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback, report

@@ -34,6 +34,11 @@ def patch_seed(seed: int, patch: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(patch,)).generate_state(1)[0])
 
 
+def shard_name(only: Sequence[int]) -> str:
+    """Return the name of the shard with these patches."""
+    return fingerprint(np.array(only, dtype=np.int64))
+
+
 def graph_fingerprint(graph: Graph) -> str:
     """Return the fingerprint of the checksums that :meth:`Graph.save` writes; those of a graph folder are known."""
     content = {"directed": graph.directed, "arrays": graph_checksums(graph)}

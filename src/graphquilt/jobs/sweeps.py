@@ -12,21 +12,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from graphquilt.arrays import Float64Array
 from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import SharedStart, shares_start, with_start
 from graphquilt.errors import EmbedderError, FormatError, JobError, PatchesFailedError
 from graphquilt.graph import Graph
 from graphquilt.graph.files import folder_version
-from graphquilt.jobs.description import describe, differences, fingerprint
+from graphquilt.jobs.description import describe, differences
 from graphquilt.jobs.records import (
     check_embedder,
     keep_patch_graph,
     patch_graph_fingerprint,
     patch_key,
     patch_seed,
+    shard_name,
     survey_graph,
 )
 from graphquilt.jobs.rows import RowFile
@@ -50,11 +49,6 @@ _SURVEY, START, _PATCHES = 0, 1, 2  # what shards claim: the survey, the shared 
 _INTERVAL = 0.2  # seconds between two looks at what another shard makes
 
 _log = logging.getLogger(__name__)
-
-
-def shard_name(only: Sequence[int]) -> str:
-    """Return the name of the shard with these patches."""
-    return fingerprint(np.array(only, dtype=np.int64))
 
 
 @dataclass(eq=False)

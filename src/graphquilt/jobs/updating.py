@@ -116,9 +116,9 @@ def _known(job: Job) -> Known:
     if job.graph is None:
         raise InputError(f"{job.name} was made from embedded patches, without a graph; there is nothing to update.")
     recipe, motions = job.settings.recipe, job.settings.motions
-    if recipe.keep_patches is False or recipe.averages_at_once(motions, job.patch_graph, job.settings.dim):
+    n, p = job.graph.n_nodes, job.patch_graph.n_patches
+    if recipe.keep_patches is False or recipe.averages_at_once(motions, n, p, job.settings.dim):
         raise InputError(f"{job.name} did not keep its patches, which an update needs. Embed with --keep-patches.")
-    n = job.graph.n_nodes
     gone = gone_nodes(job.store, n)
     return Known(job.graph, job_ids(job, n), np.zeros(n, dtype=bool) if gone is None else gone)
 
