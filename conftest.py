@@ -32,6 +32,7 @@ def pytest_runtest_setup(item):
 def _packages_at_the_top(path):
     """Return the packages that a file imports as soon as it is itself imported."""
     statements = ast.parse(path.read_text(encoding="utf-8")).body
+    statements += [inner for node in statements if isinstance(node, ast.With) for inner in node.body]
     names = [alias.name for node in statements if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module for node in statements if isinstance(node, ast.ImportFrom) and node.module]
     return {name.partition(".")[0] for name in names}

@@ -125,7 +125,7 @@ def test_inspect_and_evaluate(job, command, study, tmp_path):
     assert "accuracy" not in json.loads(command("evaluate", job, "--json")[1])
     assert json.loads((job / "evaluation.json").read_text())["parameters"] == measured  # the accuracy is kept
     records = json.loads(command("inspect", job, "--json")[1])["records"]
-    assert [name for name, record in records.items() if record is None] == ["choice", "clusters", "survey"]
+    assert [name for name, record in records.items() if record is None] == ["choice", "clusters", "survey", "full"]
     assert len(command("inspect", job, "--all")[1].splitlines()) > 24
 
 
@@ -628,9 +628,12 @@ def test_flags_are_saved_and_read_back_in_every_command(words, command, tmp_path
 
 POSITIONS = {
     **dict.fromkeys(("embed", "cut"), ("edges.csv",)),
-    **dict.fromkeys(("embed-patches", "stitch", "inspect", "evaluate", "plan", "report", "map", "links"), ("job",)),
+    **dict.fromkeys(
+        ("embed-patches", "stitch", "inspect", "evaluate", "plan", "report", "map", "links", "compare"), ("job",)
+    ),
     **dict.fromkeys(("show", "fetch"), ("cora",)),
     "ingest": ("edges.csv", "graph"),
+    "update": ("job", "edges.csv"),
     "anomaly": ("flows.csv", "--out", "scores"),
     "watch": ("flows",),
     "export": ("job", "x.csv"),

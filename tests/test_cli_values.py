@@ -54,7 +54,9 @@ def test_settings_are_read_as_they_are_meant():
 
 def test_a_shared_start_is_no_setting():
     assert embedder("propagation", "steps=4", "clusters=64") == gq.Propagation(8, steps=4, clusters=64)
-    with pytest.raises(InputError, match=r"'start' is not a setting of propagation; it has block, clusters, far_field"):
+    with pytest.raises(
+        InputError, match=r"'start' is not a setting of propagation; it has block, clusters, directed, far_field"
+    ):
         embedder("propagation", "start=1")
 
 

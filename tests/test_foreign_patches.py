@@ -71,9 +71,9 @@ def test_the_page_says_how_to_bring_patches_of_ones_own(job):
 @pytest.mark.parametrize(
     ("name", "wrong", "message"),
     [
-        ("embedding", np.ones((3, 8)), "patch 5: .* 3 rows"),
+        ("embedding", np.ones((3, 8)), r"patch 5 has 24 nodes and an embedding of shape \(3, 8\)"),
         ("embedding", np.ones((24, 7)), "patch 5 has 7 dimensions and patch 0 has 8"),
-        ("embedding", np.ones(24), "patch 5: "),
+        ("embedding", np.ones(24), "patch 5 has 24 nodes"),
         ("embedding", np.full((24, 8), np.nan), "patch 5: 24 of 24 rows of coordinates are not finite"),
         ("X", np.ones((24, 8)), "patch 5 has no array 'embedding', but X"),
     ],

@@ -330,13 +330,13 @@ def test_other_weights_are_another_alignment_too(job):
 
 def test_what_is_stitched_is_not_stitched_again(job, monkeypatch):
     expected = job.stitch()
-    monkeypatch.setattr("graphquilt.jobs.job.stitch", None)
+    monkeypatch.setattr("graphquilt.jobs.job.stitch_job", None)
     assert np.array_equal(Job.open(job.store).stitch().rotations, expected.rotations)
     with pytest.raises(TypeError):
         with_recipe(job, refine=1).stitch()
 
 
-@pytest.mark.parametrize("where", ["graphquilt.jobs.steps.centroid", "numpy.lib.format.write_array_header_1_0"])
+@pytest.mark.parametrize("where", ["graphquilt.jobs.stitching.centroid", "numpy.lib.format.write_array_header_1_0"])
 def test_what_a_killed_run_leaves_is_removed_by_the_next(ring, job, tmp_path, where):
     module, name = where.rsplit(".", 1)
     path = job.store.folder if name == "centroid" else tmp_path / "new"

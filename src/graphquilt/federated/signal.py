@@ -32,7 +32,7 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
 
     Examples
     --------
-    >>> round(noise_multiplier(1.0, 1e-5), 3)
+    >>> round(noise_multiplier(1.0, 1e-5), 2)
     3.73
     """
 

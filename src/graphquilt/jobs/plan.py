@@ -6,6 +6,7 @@ or slow. The embedder of a job is measured on two patches.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -19,7 +20,7 @@ import numpy as np
 from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.embedders import Embedder, Propagation, checked_fit, free_motions
 from graphquilt.embedders.shared_start import shares_start
-from graphquilt.errors import InputError, JobError, counted
+from graphquilt.errors import FormatError, InputError, JobError, counted
 from graphquilt.files import available_memory
 from graphquilt.graph import Graph
 from graphquilt.jobs.options import Recipe
@@ -231,7 +232,9 @@ def check_room(job: Job, *names: str, workers: int = 1) -> None:
     folder, graph, settings = store_folder(job.store), job.graph, job.settings
     if folder is None or graph is None:
         return
-    cut = job.patch_graph if "patch_graph" in job.store else None
+    cut = None
+    with contextlib.suppress(JobError, FormatError):  # not cut yet, or to be cut again
+        cut = job.patch_graph
     sizes = Sizes(
         n_nodes=graph.n_nodes,
         n_edges=round(graph.n_entries / _ENTRIES),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files import is_size
 from graphquilt.graph import Graph
 from graphquilt.graph.checks import ColumnCheck, check_rows
-from graphquilt.graph.files import graph_checksums
+from graphquilt.graph.files import folder_version, graph_checksums
 from graphquilt.jobs.description import describe, differences, fingerprint
 from graphquilt.jobs.store import Parameters, Record, Store, record_digest, store_name
 from graphquilt.patches import CoarseGraph, NodeSets, PatchGraph, coarse_graph, fine_clusters, is_large
@@ -37,6 +38,13 @@ def patch_seed(seed: int, patch: int) -> int:
 def shard_name(only: Sequence[int]) -> str:
     """Return the name of the shard with these patches."""
     return fingerprint(np.array(only, dtype=np.int64))
+
+
+def graph_version(graph: Graph | None) -> object:
+    """Return the version of the files of a graph; None if it is in memory, or if they are gone."""
+    with contextlib.suppress(FormatError):
+        return None if graph is None or graph.folder is None else folder_version(graph.folder)
+    return None
 
 
 def graph_fingerprint(graph: Graph) -> str:

@@ -17,10 +17,10 @@ from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import SharedStart, shares_start, with_start
 from graphquilt.errors import EmbedderError, FormatError, JobError, PatchesFailedError
 from graphquilt.graph import Graph
-from graphquilt.graph.files import folder_version
 from graphquilt.jobs.description import describe, differences
 from graphquilt.jobs.records import (
     check_embedder,
+    graph_version,
     keep_patch_graph,
     patch_graph_fingerprint,
     patch_key,
@@ -88,8 +88,7 @@ class EmbeddingRun:
         self.repeated = self.patch_graph.repeat(recipe.runs)
         self.patches = patch_graph_fingerprint(self.patch_graph)
         self.reused, self.frame = taken_over(self.store), frame_rotation(self.store)
-        folder = None if self.graph is None else self.graph.folder
-        self.version = None if folder is None else folder_version(folder)
+        self.version = graph_version(self.graph)
         self.has_start = recipe.start and shares_start(each[0], self.graph) and all(one == each[0] for one in each)
 
     @functools.cached_property
@@ -366,7 +365,7 @@ class PatchSweep:
     def settle(self, patch: int, outcome: TaskOutcome) -> bool:
         """Take in the outcome of a task; return True if the patch has to be tried again."""
         run, key = self.run, patch_key(patch, self.content)
-        if run.graph is not None and run.graph.folder is not None and folder_version(run.graph.folder) != run.version:
+        if run.graph is not None and graph_version(run.graph) != run.version:
             run.store[key] = Record({}, {})  # nobody knows what it was made from
             raise JobError(
                 f"the files of the graph in {run.graph.folder} changed while patch {patch} was at work. Bring them "

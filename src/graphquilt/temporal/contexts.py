@@ -75,7 +75,7 @@ def compare_mixtures(counts: Float64Array, usual: AnyArray, windows: AnyArray) -
     >>> counts = np.zeros((2, CONTEXTS)); counts[0, 0] = counts[1, 1] = 8
     >>> usual = np.zeros((2, CONTEXTS)); usual[:, 0] = 1
     >>> compare_mixtures(counts, usual, np.full(2, 20.0)).round(1).tolist()
-    [0.9, 6.8]
+    [1.2, 7.6]
     """
     n = counts.sum(axis=1)
     everyone = (counts.sum(axis=0) + 1.0) / (n.sum() + CONTEXTS)

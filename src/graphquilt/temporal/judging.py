@@ -154,7 +154,7 @@ def tail_pvalues(values: AnyArray, earlier: AnyArray, *, shape: float) -> Float6
     [1.0, 0.5, 0.5]
     >>> earlier = np.arange(1000.0)
     >>> [f"{p:.1g}" for p in tail_pvalues(np.array([500.0, 990.0, 9900.0]), earlier, shape=0.25)]
-    ['0.5', '0.01', '1e-08']
+    ['0.5', '0.01', '9e-10']
     """
     N = len(earlier)
     p = np.ones(len(values))
