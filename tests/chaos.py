@@ -141,7 +141,7 @@ def alerts(folder):
     state = load_arrays(folder / "state" / "state.npz")
     header = json.loads(state["header"].tobytes())
     for record in header["notes"]["files"]:
-        record[:1], record[6:9] = [Path(record[0]).name], []  # folder, inode, size and time differ from run to run
+        record[:] = [Path(record[0]).name, *record[3:6], record[9]]  # the rest differs from run to run
     state["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
     arrays = {name: values.tobytes() for name, values in state.items() if not name.endswith((".shape", ".indptr"))}
     return {"alerts": json.dumps(sorted(lines.items())).encode(), **arrays}

@@ -108,7 +108,8 @@ def centroid(
         at_once = last - first == n and result.dtype == kind
         total = np.asanyarray(result) if at_once else np.empty((last - first, alignment.dim), dtype=kind)
         total[:] = 0
-        mass = _add_up(patches, alignment, weights, (first, last, n), total, progress=progress)
+        before = first if blocks is None else n - last  # the last block of a file of rows comes first
+        mass = _add_up(patches, alignment, weights, (first, last, n), total, before=before, progress=progress)
         empty = np.flatnonzero(mass == 0)
         if len(empty) and missing == "error":
             count = f"{len(empty)} of {n}" if last - first == n else f"at least {len(empty)} of {n}"
@@ -130,6 +131,7 @@ def _add_up(
     span: Span,
     total: FloatArray,
     *,
+    before: int,
     progress: ProgressCallback | None,
 ) -> Float64Array:
     """Add the weighted positions of the nodes of a span to ``total``, and return the sums of their weights."""
@@ -156,7 +158,7 @@ def _add_up(
             elif scale != 1:
                 moved = moved * total.dtype.type(scale)
             add_rows(places[rows], moved, alignment.translations[k].astype(total.dtype), w[rows], total, mass)
-        report(progress, "centroid", first * p + (done + 1) * step, n * p)
+        report(progress, "centroid", before * p + (done + 1) * step, n * p)
     return mass
 
 
