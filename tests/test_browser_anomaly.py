@@ -73,7 +73,7 @@ def test_every_control_of_the_page(browser, page_file, width):
         page.keyboard.press("Enter")
         assert page.locator("#host-detail h3").inner_text() == HOSTILE
         assert page.locator("#left-out-content tbody tr").count() == 1
-        assert "sources:" in page.locator("#fit-content").inner_text()
+        assert "windows were judged" in page.locator("#judged-content").inner_text()
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), (
             "nothing is wider than the page"
         )
