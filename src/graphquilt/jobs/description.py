@@ -122,12 +122,7 @@ def _brief(value: object) -> str:
 def restore(description: object, unknown: MakeUnknown) -> object:
     """Return the object of a description, if its class is a public one of graphquilt; nothing else is ever imported.
 
-    Parameters
-    ----------
-    description : mapping
-        What :func:`describe` returned, perhaps read from a file.
-    unknown : callable
-        Gets the description of anything else, and returns what takes its place.
+    ``unknown`` gets the description of anything else, and returns what takes its place.
     """
     fields = _mapping(description)
     package, _, name = str(fields["name"]).rpartition(".")

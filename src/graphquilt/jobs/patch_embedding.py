@@ -11,7 +11,6 @@ from concurrent.futures import Executor
 
 import numpy as np
 
-from graphquilt.arrays import IntArray
 from graphquilt.embedders.adapters import EmbedderLike, as_embedder
 from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import Arrays, SharedStart, checked_arrays, cut_patch, with_start
@@ -230,7 +229,7 @@ def _stored_start(run: EmbeddingRun, r: int, step: int, before: Start | None) ->
     if changes:
         _log.warning("the shared start is made again: it was made with %s", changes)
         return None
-    elsewhere = taken or _sample(run) is not None  # patches have kept nothing for it
+    elsewhere = taken or run.sample is not None  # patches have kept nothing for it
     start = Start(record.arrays, record.digest, key, None if elsewhere else f"kept{step}")
     try:
         _ = _embedder(run, r, start).complete
@@ -244,35 +243,28 @@ def _make_start(run: EmbeddingRun, r: int, step: int, before: Start | None) -> S
     """Let all patches of a run prepare, and combine their contributions, unless another shard has done so by now."""
     p, content = run.patch_graph.n_patches, f"kept{step}"
     patches = range(r * p, (r + 1) * p)
-    sample = _sample(run)
-    if sample is None and _stored_start(run, r, step, before) is None:
+    if run.sample is None and _stored_start(run, r, step, before) is None:
         PatchSweep(run, content, [before] * run.settings.recipe.runs).share(patches)
     with run.alone(START, f"round {step + 1} of the shared start"):
         start = _stored_start(run, r, step, before)
         if start is not None:
             return start
         embedder, keys = _embedder(run, r, before), [patch_key(patch, content) for patch in patches]
-        kept = (run.store[key].arrays for key in keys) if sample is None else _prepared_sample(run, embedder, sample)
+        kept = (run.store[key].arrays for key in keys) if run.sample is None else _prepared_sample(run, embedder)
         arrays = _combine(run, embedder, kept, content)
         key = f"starts/{r}/{step}"
         run.store[key] = Record(arrays, _parameters(run, r, step, before))
-        return Start(arrays, run.store[key].digest, key, content if sample is None else None)
+        return Start(arrays, run.store[key].digest, key, content if run.sample is None else None)
 
 
-def _sample(run: EmbeddingRun) -> IntArray | None:
-    """Return the nodes that decide the start in place of all patches, if the survey names them."""
-    survey = run.inputs.survey
-    return None if survey is None else survey.content.shared.get("sample")
-
-
-def _prepared_sample(run: EmbeddingRun, embedder: SharedStart, sample: IntArray) -> Iterator[Arrays]:
+def _prepared_sample(run: EmbeddingRun, embedder: SharedStart) -> Iterator[Arrays]:
     """Yield what the sampled nodes keep, as one patch that knows the rest of the graph on average."""
     if run.graph is None:
         raise JobError(f"the shared start of {store_name(run.store)} is made from its graph, and none was given.")
-    assert run.inputs.survey is not None
-    content = run.inputs.survey.content
-    once = {name: rows for name, rows in content.nodes.items() if name != "patches"}  # each node counts once
-    part, far = cut_patch(run.graph.undirected(), np.asarray(sample), dataclasses.replace(content, nodes=once))
+    survey = run.inputs.survey
+    assert survey is not None
+    once = {name: rows for name, rows in survey.nodes.items() if name != "patches"}  # each node counts once
+    part, far = cut_patch(run.graph.undirected(), np.asarray(run.sample), dataclasses.replace(survey, nodes=once))
     yield embedder.prepare(part, patch_seed(run.settings.seed, 0), far=far)
 
 

@@ -119,10 +119,9 @@ def stored_patch_graph(store: Store) -> PatchGraph:
 
 
 def check_embedder(store: Store, embedders: Sequence[Embedder], seed: int, *, named: bool = False) -> None:
-    """Refuse a store whose embeddings were made by another embedder or seed: a mixture would be worthless.
+    """Refuse a store whose first two embeddings were made by another embedder or seed; one odd patch is made again.
 
-    The first two decide: a single odd patch among others is embedded again. With ``named``, embeddings that do not say
-    what made them are left alone: they can be stitched.
+    With ``named``, embeddings that do not say what made them are left alone: they can be stitched.
     """
     changes: list[str] = []
     for patch, embedder in enumerate(embedders):
@@ -147,11 +146,10 @@ def check_embedder(store: Store, embedders: Sequence[Embedder], seed: int, *, na
 
 
 @dataclass(frozen=True, eq=False)
-class StoredSurvey:
-    """The survey of an embedder, and the digest of its record."""
+class StoredSurvey(Survey):
+    """A survey, and the digest of its record."""
 
-    content: Survey
-    digest: str
+    digest: str = ""
 
 
 def far_clusters(store: Store, graph: Graph, progress: ProgressCallback | None = None) -> CoarseGraph:
@@ -192,7 +190,7 @@ def survey_graph(
         record = store["survey"]
         changes = differences({name: record.parameters.get(name) for name in parameters}, parameters)
         survey = stored_survey(record)
-        fits = graph is None or all(array.shape[:1] == (graph.n_nodes,) for array in survey.content.nodes.values())
+        fits = graph is None or all(array.shape[:1] == (graph.n_nodes,) for array in survey.nodes.values())
         if not changes and fits:
             return survey
     except (KeyError, FormatError):
@@ -239,7 +237,7 @@ def stored_survey(record: Record) -> StoredSurvey:
     for name, array in record.arrays.items():
         kind, _, rest = name.partition("_")
         parts.setdefault(kind, {})[rest] = array
-    return StoredSurvey(Survey(parts["node"], parts["shared"]), record.digest)
+    return StoredSurvey(parts["node"], parts["shared"], record.digest)
 
 
 def graph_record(nodes: IntArray, graph: Graph, far: FarField | None = None) -> Record:
@@ -251,14 +249,12 @@ def graph_record(nodes: IntArray, graph: Graph, far: FarField | None = None) -> 
     }
     if graph.weights is not None:
         arrays["weights"] = np.asarray(graph.weights)
-    shape: list[int] | None = None
     if sp.issparse(graph.features):
         features = sp.csr_array(graph.features)
         arrays |= {f"features_{part}": getattr(features, part) for part in ("data", "indices", "indptr")}
-        shape = [int(size) for size in features.shape]
     elif graph.features is not None:
         arrays["features"] = np.asarray(graph.features)
-        shape = [int(size) for size in graph.features.shape]
+    shape = None if graph.features is None else [int(size) for size in graph.features.shape]
     parameters: dict[str, object] = {"directed": graph.directed, "features": shape}
     if far is not None:
         arrays |= {f"survey_{name}": np.asarray(array) for name, array in far.nodes.items()}

@@ -41,7 +41,8 @@ class PatchRows:
     spans: tuple[tuple[int, int, int], ...]
 
     @property
-    def _bytes(self) -> int:
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
         return self.dim * np.dtype(self.dtype).itemsize
 
     def write(self, X: FloatArray) -> str:
@@ -51,7 +52,7 @@ class PatchRows:
         try:
             with translate_disk_errors(Path(self.path).parent):
                 for place, first, last in self.spans:
-                    left, at = rows[first:last].tobytes(), place * self._bytes
+                    left, at = rows[first:last].tobytes(), place * self.row_bytes
                     while len(left):
                         done = os.pwrite(handle, left, at)
                         left, at = left[done:], at + done
@@ -69,11 +70,12 @@ class PatchRows:
             for place, first, last in self.spans:
                 a, b = max(first, begin), min(last, end)
                 if a < b:
-                    parts.append(os.pread(handle, (b - a) * self._bytes, (place + a - first) * self._bytes))
+                    parts.append(os.pread(handle, (b - a) * self.row_bytes, (place + a - first) * self.row_bytes))
         finally:
             os.close(handle)
         content = b"".join(parts)
-        return np.frombuffer(content[: len(content) // self._bytes * self._bytes], self.dtype).reshape(-1, self.dim)
+        whole = len(content) // self.row_bytes * self.row_bytes
+        return np.frombuffer(content[:whole], self.dtype).reshape(-1, self.dim)
 
     def checksum(self) -> str:
         """Return the checksum of what the file has."""
@@ -81,16 +83,7 @@ class PatchRows:
 
 
 class RowFile:
-    """The file with the rows of all nodes that are in one patch only.
-
-    Parameters
-    ----------
-    store : Store
-        In a folder, with the survey of the graph.
-    node_sets : sequence of int arrays
-    n_nodes, dim, dtype
-        Of the result.
-    """
+    """The file with the rows of all nodes that are in one patch only; its store is in a folder and has a survey."""
 
     def __init__(self, store: Store, node_sets: Sequence[IntArray], n_nodes: int, *, dim: int, dtype: str) -> None:
         folder = store_folder(store)

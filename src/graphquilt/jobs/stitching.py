@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphquilt.alignment import Alignment, align, align_components, centroid, refine
 from graphquilt.alignment.patch_index import checked_patch
-from graphquilt.arrays import Float64Array, FloatArray
+from graphquilt.arrays import FloatArray
 from graphquilt.errors import FormatError, JobError
 from graphquilt.graph import Graph
 from graphquilt.jobs.directory import open_output, output_part
@@ -76,46 +76,35 @@ def stitch(
     >>> round(float(alignment.edge_errors.max()), 6), embedding.shape
     (0.0, (12, 2))
     """
-    stitching = Stitching.of(patch_graph, patches, motions=motions, recipe=recipe, graph=graph)
-    alignment = stitching.align(executor=executor, progress=progress)
-    return alignment, stitching.average(alignment, out=out, progress=progress)
+    task = _Stitching(patch_graph, patches, motions=motions, recipe=recipe, graph=graph)
+    alignment = task.align(executor=executor, progress=progress)
+    return alignment, task.average(alignment, out=out, progress=progress)
 
 
-@dataclass(frozen=True, eq=False)
-class Stitching:
-    """Embedded patches, and what :func:`stitch` does with them, in two steps."""
+class _Stitching:
+    """The two steps of :func:`stitch`, with what is given, then what the patches carry, then the defaults."""
 
-    patches: Sequence[Patch]
-    patch_graph: PatchGraph  # of all runs
-    recipe: Recipe
-    undone: Motions
-    weights: Sequence[Float64Array] | None
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         patch_graph: PatchGraph,
         patches: Sequence[Patch],
         *,
         motions: Motions | None = None,
         recipe: Recipe | None = None,
         graph: Graph | None = None,
-    ) -> Stitching:
-        """Return what is to be done: what is given, then what the patches carry, then the defaults."""
+    ) -> None:
+        self.patches, self.row_file = patches, None
         if isinstance(patches, EmbeddedPatches):
+            self.row_file = patches.row_file
             graph = patches.graph if graph is None else graph
             if patches.settings is not None:
                 motions = patches.settings.motions if motions is None else motions
                 recipe = patches.settings.recipe if recipe is None else recipe
-        recipe = Recipe() if recipe is None else recipe
-        repeated = patch_graph.repeat(recipe.runs)
-        weights = None if repeated.n_patches == 1 else recipe.row_weights(repeated, graph)
-        return cls(patches, repeated, recipe, recipe.undone(Motions() if motions is None else motions), weights)
-
-    @property
-    def row_file(self) -> RowFile | None:
-        """The file with rows that are not kept."""
-        return self.patches.row_file if isinstance(self.patches, EmbeddedPatches) else None
+        self.recipe = Recipe() if recipe is None else recipe
+        self.patch_graph = patch_graph.repeat(self.recipe.runs)
+        self.undone = self.recipe.undone(Motions() if motions is None else motions)
+        several = self.patch_graph.n_patches > 1
+        self.weights = self.recipe.row_weights(self.patch_graph, graph) if several else None
 
     def align(self, *, executor: Executor | None = None, progress: ProgressCallback | None = None) -> Alignment:
         """Align the patches, and refine the alignment."""
@@ -168,7 +157,7 @@ def stitch_job(job: Job, *, executor: Executor | None = None, progress: Progress
     """
     settings, patches, store = job.settings, job.patches, job.store
     patches.check(settings.dim, settings.recipe.runs)
-    stitching, alignment = Stitching.of(job.patch_graph, patches), None
+    stitching, alignment = _Stitching(job.patch_graph, patches), None
     free = settings.motions.free
     if not free or frame_rotation(store) is None:  # an alignment that was turned onto a frame must not be turned again
         with contextlib.suppress(JobError, FormatError):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from graphquilt.arrays import Float64Array
+from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import SharedStart, shares_start, with_start
 from graphquilt.errors import EmbedderError, FormatError, JobError, PatchesFailedError
@@ -102,6 +102,11 @@ class EmbeddingRun:
         return PatchInputs(self.graph, self.patch_graph.node_sets, survey, self.patches)
 
     @functools.cached_property
+    def sample(self) -> AnyArray | None:
+        """The nodes that decide the start in place of all patches, if the survey names them."""
+        return None if self.inputs.survey is None else self.inputs.survey.shared.get("sample")
+
+    @functools.cached_property
     def averages_at_once(self) -> bool:
         """Whether patches are not kept: their rows go straight into the average."""
         settings, (n, p) = self.settings, (self.patch_graph.n_nodes, self.patch_graph.n_patches)
@@ -161,22 +166,12 @@ class PatchSweep:
     """One sweep over the patches of all runs, in which each prepares for the shared start, or is embedded.
 
     Patch k is another run of patch ``k % n``, and has the nodes and edges of that patch.
-
-    Attributes
-    ----------
-    run : EmbeddingRun
-    content : str
-        What every patch makes: "embedding", or "kept0" in the first round of the shared start.
-    starts : sequence of Start or None
-        The shared start of each run, as far as it has come.
-    failures : dict
-        What went wrong with each patch that failed for good.
     """
 
     run: EmbeddingRun
-    content: str
-    starts: Sequence[Start | None]
-    failures: dict[int, str] = field(default_factory=dict)
+    content: str  # what every patch makes: "embedding", or "kept0" in the first round of the shared start
+    starts: Sequence[Start | None]  # the shared start of each run, as far as it has come
+    failures: dict[int, str] = field(default_factory=dict)  # what went wrong with each patch that failed for good
     attempts: dict[int, int] = field(default_factory=dict)
     damaged: set[int] = field(default_factory=set)  # patches whose data in the store cannot be used
     outdated: set[int] = field(default_factory=set)  # patches of which the log says that they are made again

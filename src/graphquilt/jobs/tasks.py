@@ -50,51 +50,28 @@ _CURVE = 33  # points of a loss curve that are kept
 def embedder_of_run(embedder: Embedder, run: int) -> Embedder:
     """Return the embedder of one run: an ``init_seed`` is raised by the number of the run, and runs differ."""
     start = getattr(embedder, "init_seed", None)
-    value: object = embedder
-    if start is None or not dataclasses.is_dataclass(value) or isinstance(value, type):
+    if start is None or not dataclasses.is_dataclass(embedder):
         return embedder
-    changed: Embedder = dataclasses.replace(value, init_seed=start + run)  # type: ignore[assignment]
-    return changed
+    return replace(embedder, init_seed=start + run)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
 class GraphReference:
-    """What a worker in another process cuts patches from; only these few words travel with a call.
+    """What a worker in another process cuts patches from; only these few words travel with a call."""
 
-    Attributes
-    ----------
-    folder : str
-        The graph folder.
-    graph : str
-        The fingerprint of the graph.
-    survey : str, optional
-        The digest of the survey in the store.
-    """
-
-    folder: str
-    graph: str
-    survey: str | None = None
+    folder: str  # of the graph
+    graph: str  # its fingerprint
+    survey: str | None = None  # the digest of the survey in the store
 
 
 @dataclass(frozen=True, eq=False)
 class PatchInputs:
-    """Cuts the data of patches from the graph.
+    """Cuts the data of patches from the graph."""
 
-    Attributes
-    ----------
-    graph : Graph or None
-        None if a store has the data of every patch.
-    node_sets : sequence of int arrays
-    survey : StoredSurvey, optional
-        Where patches get a shared start.
-    patches : str, optional
-        The fingerprint of the patch graph.
-    """
-
-    graph: Graph | None
+    graph: Graph | None  # None if a store has the data of every patch
     node_sets: Sequence[IntArray]
-    survey: StoredSurvey | None = None
-    patches: str | None = None
+    survey: StoredSurvey | None = None  # where patches get a shared start
+    patches: str | None = None  # the fingerprint of the patch graph
 
     def extract(self, patch: int) -> PatchInput:
         """Return the nodes of a patch, their subgraph, and what is known of the rest.
@@ -107,22 +84,22 @@ class PatchInputs:
         if self.survey is None:
             return nodes, self.graph.subgraph(nodes), None
         graph, backwards = self._views
-        return nodes, *cut_patch(graph, nodes, self.survey.content, backwards=backwards)
+        return nodes, *cut_patch(graph, nodes, self.survey, backwards=backwards)
 
     @functools.cached_property
     def _views(self) -> tuple[Graph, Graph | None]:
         """The undirected graph; or, for a survey that keeps directions, the graph, and the graph turned round."""
         assert self.graph is not None
         assert self.survey is not None
-        if "targets" in self.survey.content.shared:
+        if "targets" in self.survey.shared:
             return self.graph, reversed_graph(self.graph)
         return self.graph.undirected(), None
 
     def ordered_nodes(self, patch: int) -> IntArray:
         """Return the nodes of a patch in the order in which they are cut."""
         nodes = np.asarray(self.node_sets[patch], dtype=np.int64)
-        if self.survey is not None and "cluster" in self.survey.content.nodes:
-            nodes = nodes[np.argsort(self.survey.content.nodes["cluster"][nodes], kind="stable")]
+        if self.survey is not None and "cluster" in self.survey.nodes:
+            nodes = nodes[np.argsort(self.survey.nodes["cluster"][nodes], kind="stable")]
         return nodes
 
     @functools.cached_property
@@ -148,15 +125,7 @@ class PatchInputs:
 
 
 def open_inputs(store: Store, reference: GraphReference) -> PatchInputs:
-    """Open what a worker cuts patches from: the graph folder, and node lists and survey in the store.
-
-    They stay open for the next call, until a file of the graph has changed.
-
-    Raises
-    ------
-    JobError
-        The graph cannot be opened here, or is not the one that the job is about.
-    """
+    """Open the graph folder, node lists and survey, which stay open until a file of the graph has changed."""
     try:
         return _open_inputs(cast(Hashable, store), reference, folder_version(reference.folder))
     except FormatError as error:
@@ -193,7 +162,7 @@ def stored_input(store: Store, key: str, *, far_field: bool) -> PatchInput:
         raise FormatError(f"the nodes of {key} are not in the order that docs/job-format.md asks for; make it again.")
     if not far_field or far is None:
         return nodes, graph, None
-    return nodes, graph, replace(far, shared=stored_survey(store["survey"]).content.shared)
+    return nodes, graph, replace(far, shared=stored_survey(store["survey"]).shared)
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,13 +227,7 @@ class TaskOutcome:
 
 
 def thin_curve(losses: Sequence[float] | Float64Array) -> list[tuple[int, float]]:
-    """Return a loss curve of at most 33 points, the first and the last among them, as pairs of an epoch and its loss.
-
-    Examples
-    --------
-    >>> thin_curve([0.5, 0.25])
-    [(1, 0.5), (2, 0.25)]
-    """
+    """Return at most 33 pairs of an epoch and its loss, the first and the last among them."""
     epochs = np.unique(np.linspace(1, len(losses), min(len(losses), _CURVE)).astype(np.int64))
     return [(k, float(f"{losses[k - 1]:.6g}")) for k in epochs.tolist() if np.isfinite(losses[k - 1])]
 

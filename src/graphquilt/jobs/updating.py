@@ -253,7 +253,7 @@ class _Next:
         if clusters is None and needs_clusters(graph, patches):
             clusters = far_clusters(self.store, graph)
         if isinstance(embedder, Propagation):
-            before = stored_survey(self.old.store["survey"]).content
+            before = stored_survey(self.old.store["survey"])
             columns = {"column": self._before(before.nodes["column"])} if "column" in before.nodes else {}
             survey = embedder.follow(graph, Survey({**before.nodes, **columns}, before.shared), clusters, renew=renew)
         else:
