@@ -50,9 +50,11 @@ _CURVE = 33  # points of a loss curve that are kept
 def embedder_of_run(embedder: Embedder, run: int) -> Embedder:
     """Return the embedder of one run: an ``init_seed`` is raised by the number of the run, and runs differ."""
     start = getattr(embedder, "init_seed", None)
-    if start is None or not dataclasses.is_dataclass(embedder):
+    value: object = embedder
+    if start is None or not dataclasses.is_dataclass(value) or isinstance(value, type):
         return embedder
-    return replace(embedder, init_seed=start + run)  # type: ignore[type-var]
+    changed: Embedder = dataclasses.replace(value, init_seed=start + run)  # type: ignore[assignment]
+    return changed
 
 
 @dataclass(frozen=True)
