@@ -205,7 +205,7 @@ BUDGET = {
     "federated": 3_685,
     "files": 958,
     "graph": 5_255,
-    "jobs": 7_287,
+    "jobs": 7_218,
     "linalg": 823,
     "patches": 2_150,
     "prediction": 771,
