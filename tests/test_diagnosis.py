@@ -2,18 +2,13 @@
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 import graphquilt as gq
-from extras import needs
-from graphquilt.embedders import Fit
 from graphquilt.evaluate import EvaluationOptions
-from graphquilt.jobs import DirectoryStore, evaluate_job
-from graphquilt.jobs.records import patch_seed
-from toy_embedders import Framed
+from graphquilt.jobs import evaluate_job
 
 
 @pytest.fixture(scope="module")
@@ -135,65 +130,10 @@ def test_patches_are_opened_one_after_the_other(blocks, blocks_quilt, truth, mon
     assert found == gq.jobs.diagnose(blocks, patches, alignment, full=truth, options=EvaluationOptions(splits=2))
 
 
-def test_one_encoder_for_all_is_part_of_the_text(blocks, blocks_quilt, truth):
-    patches = cut(blocks_quilt, truth, 0.6)
-    alignment = gq.align(patches, blocks_quilt.edges)
-    options = EvaluationOptions(splits=5)
-    found = gq.jobs.diagnose(blocks, patches, alignment, full=truth, shared=truth, options=options)
-    assert found.shared == found.full == gq.evaluate.quality(truth, blocks, options=options)
-    assert "One encoder for all: accuracy" in str(found)
-    assert "above the stitched embedding" in str(found)
-    assert "shared start (see docs/embedders.md)" in str(found)
-    rng = np.random.default_rng(0)
-    noise = gq.jobs.diagnose(blocks, patches, alignment, shared=rng.normal(size=truth.shape), options=options)
-    assert "below the stitched embedding" in str(noise)
-    assert "shared start" not in str(noise)
-    without = gq.jobs.diagnose(blocks, patches, alignment, full=truth, options=options)
-    assert without.shared is None
-    assert "One encoder" not in str(without)
-
-
-@dataclass(frozen=True)
-class Basis(Framed):
-    """Features in the basis that one part of the graph has."""
-
-    def _signal(self, graph, far=None):
-        return np.asarray(graph.features, dtype=np.float64)
-
-    def fit(self, graph, seed, progress=None, *, far=None, kept=None):
-        if self.start is None:
-            return Fit(self._signal(graph)[:, : self.dim], np.empty(0))
-        return Fit(self._signal(graph) @ self.start["basis"].T, np.empty(0))
-
-
-def test_one_encoder_comes_from_an_encoder_or_from_a_shared_start(blocks_quilt, blocks):
-    rng = np.random.default_rng(0)
-    graph = gq.Graph(blocks.adjacency, rng.random((blocks.n_nodes, 5)), labels=blocks.labels)
-    nodes = blocks_quilt.node_sets[0]
-    X = gq.jobs.one_encoder(graph, nodes, Basis(), seed=0)
-    part = graph.features[nodes] - graph.features[nodes].mean(axis=0)
-    expected = graph.features @ np.linalg.svd(part)[2][:2].T
-    np.testing.assert_allclose(np.abs(X), np.abs(expected), atol=1e-3)
-    assert gq.jobs.one_encoder(graph, nodes, gq.SVD(2), seed=0) is None
-    needs("torch")
-    embedder = gq.VGAE(3, max_epochs=3)
-    X = gq.jobs.one_encoder(graph, nodes, embedder, seed=4)
-    encoder = embedder.fit(graph.subgraph(nodes), 4).encoder
-    np.testing.assert_allclose(X, encoder(graph), rtol=1e-5)
-    assert gq.jobs.one_encoder(gq.Graph(blocks.adjacency), nodes, embedder, seed=0) is None  # it knows its nodes only
-
-
-def test_a_job_is_diagnosed_with_the_encoder_of_its_largest_patch(tmp_path, blocks):
-    needs("torch")
-    features = np.eye(6)[blocks.labels] + np.random.default_rng(0).random((blocks.n_nodes, 6))
-    graph = gq.Graph(blocks.adjacency, features.astype(np.float32), labels=blocks.labels)
-    settings = {"dim": 3, "n_patches": 4, "embedder": gq.VGAE(3, max_epochs=3), "seed": 2}
-    gq.embed(graph, **settings, store=DirectoryStore(tmp_path / "job"))
-    job = gq.Job.open(tmp_path / "job")
+def test_a_job_is_diagnosed_and_keeps_the_losses(blocks):
+    job = gq.embed(blocks, dim=3, n_patches=4, embedder=gq.SVD(3), store={}).job
     options = EvaluationOptions(splits=2)
     found = evaluate_job(job, diagnosis=True, options=options).diagnosis
-    patch = int(job.patch_graph.sizes.argmax())
-    X = gq.jobs.one_encoder(graph, job.patch_graph.node_sets[patch], job.settings.embedder, seed=patch_seed(2, patch))
-    assert found.shared.accuracy == pytest.approx(gq.evaluate.quality(X, graph, options=options).accuracy, abs=0.02)
-    assert job.store["evaluation"].parameters["shared"]["auc"] == found.shared.auc
+    assert set(found.losses) == {"averaging", "alignment"}
+    assert job.store["evaluation"].parameters["losses"] == found.losses
     assert evaluate_job(job, options=options).diagnosis is None

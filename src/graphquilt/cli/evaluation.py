@@ -47,7 +47,7 @@ def evaluate(
     job: JobFolder,
     *,
     labels: Labels = None,
-    diagnose: Annotated[bool, Parameter(help="Measure what each step loses, and what one encoder would give.")] = False,
+    diagnose: Annotated[bool, Parameter(help="Measure what each step loses.")] = False,
     full: Annotated[Path | None, Parameter(help="An embedding of the whole graph (.npy) to diagnose against.")] = None,
     measuring: MeasuringFlags = MeasuringFlags(),
     output: Output = Output(),
@@ -64,8 +64,6 @@ def evaluate(
         figures["diagnosis"] = str(evaluation.diagnosis).splitlines()
         if output.json:  # the sentences hold these figures too
             figures |= {"losses": evaluation.diagnosis.losses, "unit": evaluation.diagnosis.measure}
-            if evaluation.diagnosis.shared is not None:
-                figures["shared"] = asdict(evaluation.diagnosis.shared)
     show({"job": str(job), **figures}, as_json=output.json)
 
 

@@ -10,14 +10,7 @@ from graphquilt.jobs.comparison import Comparison, compare
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.drift import Update
 from graphquilt.jobs.estimator import GraphQuilt
-from graphquilt.jobs.evaluation import (
-    Diagnosis,
-    Evaluation,
-    diagnose,
-    evaluate_job,
-    one_encoder,
-    record_evaluation,
-)
+from graphquilt.jobs.evaluation import Diagnosis, Evaluation, diagnose, evaluate_job, record_evaluation
 from graphquilt.jobs.export import export_embedding, format_of, write_embedding
 from graphquilt.jobs.imported import align_files, import_patches
 from graphquilt.jobs.job import Job
@@ -76,7 +69,6 @@ __all__ = [
     "import_patches",
     "job_status",
     "neighbours",
-    "one_encoder",
     "patch_seed",
     "plan_job",
     "plan_sizes",

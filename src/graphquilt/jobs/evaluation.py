@@ -12,17 +12,14 @@ import numpy.typing as npt
 from graphquilt.alignment import Alignment, PatchLike, centroid
 from graphquilt.alignment.centroids import lay_onto
 from graphquilt.alignment.patch_index import checked_patch
-from graphquilt.arrays import Float64Array, FloatArray
-from graphquilt.embedders import Embedder, agree, checked_fit, shares_start
-from graphquilt.errors import FormatError, InputError, JobError, MissingExtraError
+from graphquilt.arrays import Float64Array
+from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.evaluate import EvaluationOptions, Quality, inner_product, quality, source_target
 from graphquilt.evaluate.positions import checked_embedding
 from graphquilt.graph import Graph
 from graphquilt.jobs.choosing import labels_used
 from graphquilt.jobs.description import fingerprint, plain
 from graphquilt.jobs.job import Job
-from graphquilt.jobs.records import patch_seed
-from graphquilt.jobs.settings import UnavailableEmbedder
 from graphquilt.jobs.store import Record
 from graphquilt.linalg import Motions
 from graphquilt.patches import NodeSets, PatchGraph, coverage
@@ -63,8 +60,7 @@ def evaluate_job(
     full : array (n, d), optional
         An embedding of the whole graph to diagnose against.
     diagnosis : bool
-        Also measure what local training, averaging and alignment lose, and what the encoder of one patch gives on the
-        whole graph. This trains the largest patch once more.
+        Also measure what local training, averaging and alignment lose.
     """
     X, graph, options = job.embedding, job_graph(job), suited_score(job, options)
     if labels is not None:
@@ -73,13 +69,8 @@ def evaluate_job(
     measured, losses = quality(X, graph, options=options), None
     figures: dict[str, object] = {name: value for name, value in asdict(measured).items() if value is not None}
     if diagnosis or full is not None:
-        shared = _largest_patch_encoding(job, graph)
-        losses = diagnose(
-            graph, job.patches, job.alignment, X=X, weights=job.weights, full=full, shared=shared, options=options
-        )
+        losses = diagnose(graph, job.patches, job.alignment, X=X, weights=job.weights, full=full, options=options)
         figures |= {"losses": losses.losses, "unit": losses.measure}
-        if losses.shared is not None:
-            figures["shared"] = asdict(losses.shared)
     record_evaluation(job, {**figures, "options": plain(options)})
     return Evaluation(measured, losses)
 
@@ -121,20 +112,6 @@ def record_evaluation(job: Job, figures: Mapping[str, object]) -> None:
     job.store["evaluation"] = Record({}, {**merged, "embedding": embedding})
 
 
-def _largest_patch_encoding(job: Job, graph: Graph) -> FloatArray | None:
-    """Embed the whole graph by the encoder of the largest patch, if the embedder of the job can do that."""
-    patch = int(job.patch_graph.sizes.argmax())
-    embedders = job.settings.embedders
-    embedder = embedders[patch] if len(embedders) > 1 else embedders[0]
-    if isinstance(embedder, UnavailableEmbedder):
-        return None
-    seed = patch_seed(job.settings.seed, patch)
-    try:
-        return one_encoder(graph, job.patch_graph.node_sets[patch], embedder, seed=seed)
-    except MissingExtraError:  # a job can be evaluated where it could not be embedded
-        return None
-
-
 def job_graph(job: Job) -> Graph:
     """Return the graph of a job, or refuse one that was made from patches alone."""
     if job.graph is None:
@@ -149,10 +126,6 @@ _ADVICE = {
     "local training": "Local training loses most: make patches larger, or average runs (--runs 6).",
     "averaging": "Averaging loses most: weight rows by coverage (stitch --coverage 2).",
     "alignment": "Alignment loses most: refine it (stitch --refine 3), or cut with larger overlaps or a higher degree.",
-    "shared": (
-        "The encoder of one patch is better than all patches together: they learn well, but each in its own frame. "
-        "Give them a shared start (see docs/embedders.md)."
-    ),
 }
 
 
@@ -173,16 +146,12 @@ class Diagnosis:
         The average of all patches of each node, moved onto the reference in the same way.
     stitched : Quality
         The embedding after alignment and averaging.
-    shared : Quality or None
-        The whole graph embedded by one encoder, if given; see :func:`one_encoder`. It needs no alignment. If it is
-        better than the stitched embedding, the patches learn well but disagree.
     """
 
     full: Quality | None
     local: Quality
     averaged: Quality
     stitched: Quality
-    shared: Quality | None = None
 
     @property
     def measure(self) -> str:
@@ -210,14 +179,6 @@ class Diagnosis:
         lines = [first]
         for name, loss in self.losses.items():
             lines.append(f"{name.capitalize()} {'loses' if loss >= 0 else 'gains'} {abs(loss) * scale:.1f} {unit}.")
-        if self.shared is not None:
-            gain = (_value(self.shared) - stitched) * scale
-            lines.append(
-                f"One encoder for all: {self.measure} {_value(self.shared):.3f}, {abs(gain):.1f} {unit} "
-                f"{'above' if gain >= 0 else 'below'} the stitched embedding."
-            )
-            if gain >= least:
-                lines.append(_ADVICE["shared"])
         worst = max(self.losses, key=lambda name: self.losses[name])
         if self.losses[worst] * scale >= least:
             lines.append(_ADVICE[worst])
@@ -236,10 +197,9 @@ def diagnose(
     X: npt.ArrayLike | None = None,
     weights: Sequence[npt.ArrayLike] | None = None,
     full: npt.ArrayLike | None = None,
-    shared: npt.ArrayLike | None = None,
     options: EvaluationOptions = EvaluationOptions(),
 ) -> Diagnosis:
-    """Measure how much local training, averaging and alignment each lose, and what one encoder gives.
+    """Measure how much local training, averaging and alignment each lose.
 
     Parameters
     ----------
@@ -249,8 +209,6 @@ def diagnose(
         The stitched embedding; by default the centroid.
     full : array (n, d), optional
         An embedding of the whole graph by the same method. Without it the loss of local training is unknown.
-    shared : array (n, d), optional
-        The whole graph embedded by one encoder that was trained on a part of it; see :func:`one_encoder`.
     """
     n = graph.n_nodes
     stitched = centroid(patches, alignment, weights=weights, n_nodes=n) if X is None else checked_embedding(X, n)
@@ -269,26 +227,7 @@ def diagnose(
         local=quality(local, graph, options=options),
         averaged=quality(averaged, graph, options=options),
         stitched=quality(stitched, graph, options=options),
-        shared=None if shared is None else quality(shared, graph, options=options),
     )
-
-
-def one_encoder(graph: Graph, nodes: npt.ArrayLike, embedder: Embedder, *, seed: int) -> FloatArray | None:
-    """Train on ``nodes``, one part of a graph, and embed the whole graph by the resulting encoder, (n, d).
-
-    An embedder with a shared start but without an encoder gets the start of the part. The result is None if the
-    embedder has neither, or if its encoder cannot embed nodes that it has not seen.
-    """
-    part = graph.subgraph(nodes)
-    try:
-        encoder = checked_fit(embedder, part, seed, where="the part").encoder if hasattr(embedder, "fit") else None
-        if encoder is not None:
-            return encoder(graph)
-        if not shares_start(embedder, part):
-            return None
-        return checked_fit(agree(embedder, [(part, None)], seed), graph, seed).embedding
-    except InputError:  # raised by an encoder that knows only the nodes it was trained on
-        return None
 
 
 def _best_patch_of_each_node(graph: Graph, patches: Sequence[PatchLike], alignment: Alignment) -> Float64Array:
