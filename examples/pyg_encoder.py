@@ -7,9 +7,11 @@ import argparse
 
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 from sklearn.datasets import load_digits
 from sklearn.neighbors import kneighbors_graph
-from torch_geometric.nn import GCN
+from torch_geometric import seed_everything
+from torch_geometric.nn import GAE, GCN
 
 import graphquilt as gq
 
@@ -18,12 +20,24 @@ parser.add_argument("--out", default="pyg_encoder.png")
 parser.add_argument("--epochs", type=int, default=150)
 arguments = parser.parse_args()
 
+
+def train(graph, seed):
+    """Train a PyG encoder as a graph auto-encoder, and return the embedding of the graph."""
+    seed_everything(seed % 2**32)
+    data = gq.graph.to_pyg(graph)
+    model = GAE(GCN(in_channels=64, hidden_channels=32, num_layers=2, out_channels=8))
+    adam = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(arguments.epochs):
+        adam.zero_grad()
+        model.recon_loss(model.encode(data.x, data.edge_index), data.edge_index).backward()
+        adam.step()
+    return model.encode(data.x, data.edge_index)
+
+
 digits = load_digits()  # each handwritten digit is joined to the eight most like it
 A = kneighbors_graph(digits.data, 8)
 graph = gq.Graph(A.maximum(A.T), (digits.data / 16).astype(np.float32), labels=digits.target)
-encoder = GCN(in_channels=64, hidden_channels=32, num_layers=2, out_channels=8)
-embedder = gq.PyGEmbedder(encoder, 8, max_epochs=arguments.epochs, lr=0.01)
-result = gq.embed(graph, dim=8, cutting=gq.Cutting(4, overlap=(200, 800)), embedder=embedder)
+result = gq.embed(graph, dim=8, cutting=gq.Cutting(4, overlap=(200, 800)), embedder=train)
 print(result.alignment.summary())
 print(gq.evaluate.quality(result.embedding, graph))
 

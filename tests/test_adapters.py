@@ -124,38 +124,10 @@ def test_a_scikit_learn_object_is_an_embedder():
         gq.TransformerEmbedder({})
 
 
-def test_a_pyg_module_is_an_embedder():
+def test_a_torch_module_is_refused_because_nothing_says_how_to_train_it():
     torch = needs("torch")
-    pyg = needs("torch_geometric.nn")
-
-    module = pyg.GAT(12, 8, num_layers=2, out_channels=3, dropout=0.2)
-    embedder = gq.PyGEmbedder(module, 3, max_epochs=5, featureless=None)
-    torch.manual_seed(4)
-    expected = torch.rand(2)
-    torch.manual_seed(4)
-    state = {name: value.clone() for name, value in module.state_dict().items()}
-    check_embedder(embedder)
-    assert torch.equal(torch.rand(2), expected)
-    assert all(torch.equal(value, state[name]) for name, value in module.state_dict().items())
-
-
-def test_a_variational_pyg_module_learns():
-    torch = needs("torch")
-    pyg = needs("torch_geometric.nn")
-
-    class Variational(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.mean, self.log_std = pyg.SAGEConv(33, 4), pyg.SAGEConv(33, 4)
-
-        def forward(self, x, edges):
-            return self.mean(x, edges), self.log_std(x, edges)
-
-    ring = np.arange(30)
-    A = sp.csr_array((np.ones(30), (ring, (ring + 1) % 30)), shape=(30, 30))
-    fit = gq.PyGEmbedder(Variational(), 4, lr=0.01, max_epochs=60, patience=60).fit(gq.Graph(A + A.T), 0)
-    assert fit.embedding.shape == (30, 4)
-    assert fit.losses[-10:].mean() < fit.losses[:10].mean()
+    with pytest.raises(gq.errors.InputError, match=r"a function of a graph and a seed.*not Linear"):
+        gq.embedders.as_embedder(torch.nn.Linear(3, 2), dim=2)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from extras import needs
-from graphquilt.embedders import PyGEmbedder
+from graphquilt.embedders import FunctionEmbedder
 from graphquilt.errors import (
     ConvergenceError,
     FormatError,
@@ -399,9 +399,9 @@ def test_progress_counts_every_patch(ring, tmp_path):
 
 def test_other_networks_and_other_lambdas_are_other_embedders():
     torch = needs("torch")
-    narrow, wide = (PyGEmbedder(torch.nn.Linear(3, width), dim=2) for width in (8, 64))
+    narrow, wide = (FunctionEmbedder(torch.nn.Linear(3, width), dim=2) for width in (8, 64))
     assert describe(narrow) != describe(wide)
-    assert describe(narrow) == describe(PyGEmbedder(torch.nn.Linear(3, 8), dim=2))
+    assert describe(narrow) == describe(FunctionEmbedder(torch.nn.Linear(3, 8), dim=2))
     first, second = (lambda graph, seed: 1), (lambda graph, seed: 2)
     assert describe(first) != describe(second)
 

@@ -247,7 +247,7 @@ def test_a_wrong_width_is_found_on_the_first_patch_and_told_once(store, workers,
     ("embedder", "message"),
     [
         ("vgae", "an embedder is one of graphquilt's, .*, not 'vgae'"),
-        (3, "a function of a graph and a seed, an object with fit_transform, or a PyG module, not 3"),
+        (3, "a function of a graph and a seed, or an object with fit_transform, not 3"),
         (Columns, "not the class Columns; make an object of it"),
     ],
 )

@@ -200,7 +200,7 @@ BUDGET = {
     "alignment": 3_891,
     "cli": 2_252,
     "datasets": 336,
-    "embedders": 3_970,
+    "embedders": 3_873,
     "evaluate": 1_153,
     "federated": 3_685,
     "files": 958,

@@ -21,7 +21,6 @@ PLACES = {
     "gq.VGAE(4)(graph, 0)": "torch",
     "gq.GAE(4)(graph, 0)": "torch",
     "gq.DGI(4)(graph, 0)": "torch",
-    "gq.PyGEmbedder(object, 4)(graph, 0)": "pyg",
     "gq.embedders.Encoder.load('encoder.safetensors')": "torch",
     "gq.KaMinPar(2)(graph)": "partition",
     "gq.Louvain()(graph)": "partition",

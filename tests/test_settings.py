@@ -64,7 +64,6 @@ def test_every_public_embedder_and_partitioner_is_tried_here():
 
     assert public(gq.embedders) == {*EMBEDDERS} - {"several"} | {
         "FunctionEmbedder",
-        "PyGEmbedder",
         "Signal",
         "TransformerEmbedder",
     }
@@ -88,7 +87,7 @@ class Reducer:
         lambda: (gq.SVD(3), Toy(3)),
         lambda: gq.FunctionEmbedder(lambda A: A, dim=3),
         lambda: gq.TransformerEmbedder(Reducer()),
-        lambda: gq.PyGEmbedder(needs("torch").nn.Linear(4, 3), dim=3),
+        lambda: gq.FunctionEmbedder(needs("torch").nn.Linear(4, 3), dim=3),
     ],
     ids=["class", "one of several", "function", "transformer", "network"],
 )

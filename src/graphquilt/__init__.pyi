@@ -25,7 +25,6 @@ from .embedders import SVD as SVD
 from .embedders import VGAE as VGAE
 from .embedders import FunctionEmbedder as FunctionEmbedder
 from .embedders import Propagation as Propagation
-from .embedders import PyGEmbedder as PyGEmbedder
 from .embedders import Signal as Signal
 from .embedders import TransformerEmbedder as TransformerEmbedder
 from .errors import QuiltError as QuiltError

@@ -1,6 +1,6 @@
 """Methods that place the nodes of one graph: the built-in ones, and the contract for anybody else's."""
 
-from graphquilt.embedders.adapters import FunctionEmbedder, PyGEmbedder, TransformerEmbedder, as_embedder
+from graphquilt.embedders.adapters import FunctionEmbedder, TransformerEmbedder, as_embedder
 from graphquilt.embedders.contract import Embedder, Fit, check_dim, checked_fit
 from graphquilt.embedders.dgi import DGI
 from graphquilt.embedders.directions import BasisEncoder
@@ -31,7 +31,6 @@ __all__ = [
     "Fit",
     "FunctionEmbedder",
     "Propagation",
-    "PyGEmbedder",
     "SharedStart",
     "Signal",
     "Survey",
