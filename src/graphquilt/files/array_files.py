@@ -320,7 +320,8 @@ def _check_member(info: zipfile.ZipInfo, size: int) -> None:
 @contextlib.contextmanager
 def open_regular_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     """Open a file and give its size; turn whatever its content raises, which can be anything, into a FormatError."""
-    with open(path, "rb", opener=_open_without_waiting) as file:
+    nonblocking = getattr(os, "O_NONBLOCK", 0)  # a named pipe is opened without waiting for a writer
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | nonblocking)) as file:
         size = os.fstat(file.fileno()).st_size
         try:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -335,11 +336,6 @@ def open_regular_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
                 f"{path} ({size} bytes) cannot be read as arrays: {str(error) or type(error).__name__}. "
                 "It may have been cut short or damaged; write it again, or get it again from its source."
             ) from error
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a file; a named pipe is opened without waiting for somebody to write to it."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _is_archive(file: BinaryIO) -> bool:
