@@ -123,8 +123,8 @@ def test_a_path_gives_what_its_file_has(tmp_path):
 @pytest.mark.parametrize(
     ("edges", "message"),
     [
-        ({"a": ["b"]}, r"edges are a Graph, a PyG Data, a graph of NetworkX or igraph, .*; this is a dict\."),
-        (7, r"or the path of a file or graph folder; this is an int\."),
+        ({"a": ["b"]}, r"edges are a Graph, a PyG Data, a graph of NetworkX or igraph, .*; not dict\."),
+        (7, r"or the path of a file or graph folder; not int\."),
         ([("a", "b"), ("c",)], "all alike; these have 1 and 2 entries"),
         ([("a", "b", "x")], "the third column of edges is their weight, a number"),
         ([("a", None)], "node ids are whole numbers or text; None is neither"),

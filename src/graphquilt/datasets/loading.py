@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.datasets.catalogue import RECORDS, dataset, dataset_files, dataset_folder
 from graphquilt.errors import FormatError, InputError, QuiltError
-from graphquilt.files import load_arrays, temporary_sibling, translate_disk_errors
+from graphquilt.files import atomic_file, load_arrays, translate_disk_errors
 from graphquilt.graph import Graph
 from graphquilt.graph.checks import check_size, csr_of
 from graphquilt.progress import ProgressCallback, report
@@ -170,14 +170,12 @@ def download(address: str, folder: Path, sha256: str | None = None) -> Path:
     """Download one file, completely and with this checksum, or not at all."""
     path = folder / address.rsplit("/", 1)[-1]
     digest = hashlib.sha256()
-    with translate_disk_errors(folder), temporary_sibling(path) as part:
-        with part.open("wb") as file:
-            for block in _blocks(address, folder):
-                digest.update(block)
-                file.write(block)
+    with translate_disk_errors(folder), atomic_file(path) as file:
+        for block in _blocks(address, folder):
+            digest.update(block)
+            file.write(block)
         if sha256 is not None and digest.hexdigest() != sha256:
             raise FormatError(f"{address} has SHA-256 {digest.hexdigest()[:12]}…, not {sha256[:12]}…; try again later.")
-        part.replace(path)
     return path
 
 

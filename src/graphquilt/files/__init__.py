@@ -23,6 +23,7 @@ from graphquilt.files.checksums import (
     sealed_text,
 )
 from graphquilt.files.writing import (
+    atomic_file,
     available_memory,
     check_disk,
     check_inside,
@@ -38,6 +39,7 @@ __all__ = [
     "Archive",
     "array_checksum",
     "array_file",
+    "atomic_file",
     "available_memory",
     "check_disk",
     "check_inside",

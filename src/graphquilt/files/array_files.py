@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, JobError
-from graphquilt.files.writing import temporary_sibling
+from graphquilt.files.writing import atomic_file
 
 _LOCAL_HEADER = 30  # bytes before the name in a zip member's local header
 _ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")  # the first bytes of a zip file, and of an empty one
@@ -65,12 +65,8 @@ def write_arrays(file: BinaryIO, arrays: Mapping[str, AnyArray]) -> None:
 
 def save_arrays(path: Path, arrays: Mapping[str, AnyArray]) -> None:
     """Write arrays as :func:`write_arrays` does to a file that is complete, and on the disk, once it is there."""
-    with temporary_sibling(path) as part:
-        with open(part, "wb") as file:
-            write_arrays(file, arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
+    with atomic_file(path) as file:
+        write_arrays(file, arrays)
 
 
 @contextlib.contextmanager
@@ -81,21 +77,16 @@ def array_file(path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iter
     that are never written hold zeros.
     """
     kind = np.dtype(dtype)
-    with temporary_sibling(path) as part:
-        with open(part, "wb") as file:
-            header = {"descr": kind.str, "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
-            start = file.tell()
-            file.truncate(start + math.prod(shape) * kind.itemsize)
+    with atomic_file(path) as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": kind.str, "fortran_order": False, "shape": shape})
+        start = file.tell()
+        file.truncate(start + math.prod(shape) * kind.itemsize)
 
-            def write(place: int, values: AnyArray) -> None:
-                file.seek(start + place * kind.itemsize)
-                file.write(np.ascontiguousarray(values, dtype=kind).reshape(-1).view(np.uint8).data)
+        def write(place: int, values: AnyArray) -> None:
+            file.seek(start + place * kind.itemsize)
+            file.write(np.ascontiguousarray(values, dtype=kind).reshape(-1).view(np.uint8).data)
 
-            yield write
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
+        yield write
 
 
 def map_arrays(path: Path, names: tuple[str, ...]) -> dict[str, AnyArray]:
@@ -329,7 +320,8 @@ def _check_member(info: zipfile.ZipInfo, size: int) -> None:
 @contextlib.contextmanager
 def open_regular_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     """Open a file and give its size; turn whatever its content raises, which can be anything, into a FormatError."""
-    with open(path, "rb", opener=_open_without_waiting) as file:
+    nonblocking = getattr(os, "O_NONBLOCK", 0)  # a named pipe is opened without waiting for a writer
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | nonblocking)) as file:
         size = os.fstat(file.fileno()).st_size
         try:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -344,11 +336,6 @@ def open_regular_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
                 f"{path} ({size} bytes) cannot be read as arrays: {str(error) or type(error).__name__}. "
                 "It may have been cut short or damaged; write it again, or get it again from its source."
             ) from error
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a file; a named pipe is opened without waiting for somebody to write to it."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _is_archive(file: BinaryIO) -> bool:

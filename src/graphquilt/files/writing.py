@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from graphquilt.errors import InputError, JobError
 
@@ -111,15 +112,22 @@ def check_inside(path: Path, folder: Path) -> None:
         )
 
 
-def write_text(path: Path, text: str, *, durable: bool = True) -> None:
-    """Write a text file that is complete once it is there; ``durable`` waits for the disk."""
+@contextlib.contextmanager
+def atomic_file(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """Open a file to write, which appears under its name, complete, after the block; ``durable`` waits for the disk."""
     with temporary_sibling(path) as part:
-        with open(part, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
+        with open(part, "wb") as file:
+            yield file
             file.flush()
             if durable:
                 os.fsync(file.fileno())
         os.replace(part, path)
+
+
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write a text file that is complete once it is there; ``durable`` waits for the disk."""
+    with atomic_file(path, durable=durable) as file:
+        file.write(f"{text}\n".encode())
 
 
 def sync_folder(path: Path) -> None:

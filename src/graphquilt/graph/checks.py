@@ -164,18 +164,6 @@ def csr_of(data: object, indices: object, indptr: object, shape: object) -> sp.c
     return sp.csr_array((values, columns, ends), shape=(n_rows, n_columns))
 
 
-def coo_of(data: object, rows: object, columns: object, shape: object) -> sp.coo_array:
-    """Return a matrix in coordinates after checking that its arrays are one."""
-    n_rows, n_columns = _shape(shape)
-    values, i, j = _numbers(data), _integers(rows, "rows"), _integers(columns, "columns")
-    if not len(values) == len(i) == len(j):
-        raise FormatError(f"a sparse matrix has {len(values)} values, {len(i)} rows and {len(j)} columns.")
-    _check_range(i, n_rows, "rows")
-    _check_range(j, n_columns, "columns")
-    check_size(n_rows, len(values))
-    return sp.coo_array((values, (i, j)), shape=(n_rows, n_columns))
-
-
 def sparse_of(form: str, parts: Mapping[str, object]) -> sp.csr_array:
     """Return the matrix that SciPy keeps as these ``parts`` in one of the forms ``csr``, ``csc`` and ``coo``."""
     if form == "coo" and "coords" in parts:
@@ -192,9 +180,15 @@ def sparse_of(form: str, parts: Mapping[str, object]) -> sp.csr_array:
     data, first, second, shape = (parts[name] for name in ("data", *needed, "shape"))
     if form == "csr":
         return csr_of(data, first, second, shape)
-    if form == "coo":
-        return sp.csr_array(coo_of(data, first, second, shape))
     n_rows, n_columns = _shape(shape)
+    if form == "coo":
+        values, i, j = _numbers(data), _integers(first, "rows"), _integers(second, "columns")
+        if not len(values) == len(i) == len(j):
+            raise FormatError(f"a sparse matrix has {len(values)} values, {len(i)} rows and {len(j)} columns.")
+        _check_range(i, n_rows, "rows")
+        _check_range(j, n_columns, "columns")
+        check_size(n_rows, len(values))
+        return sp.csr_array(sp.coo_array((values, (i, j)), shape=(n_rows, n_columns)))
     transposed = csr_of(data, first, second, (n_columns, n_rows))
     check_size(n_rows, transposed.nnz)
     return sp.csr_array(transposed.T)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
@@ -32,7 +31,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import map_array, temporary_sibling, translate_disk_errors, write_text
+from graphquilt.files import atomic_file, map_array, translate_disk_errors, write_text
 from graphquilt.files.checksums import (
     array_checksum,
     blocks,
@@ -134,16 +133,12 @@ def write_blocks(
     """Write an array that is given in contiguous pieces, in C order, and return what the description says about it."""
     digest = hashlib.sha256()
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    with temporary_sibling(path) as part:
-        with open(part, "wb") as file:
-            np.lib.format.write_array_header_1_0(file, header)
-            for piece in pieces:
-                content = piece.reshape(-1).view(np.uint8).data if piece.nbytes else b""
-                digest.update(content)
-                file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
+    with atomic_file(path) as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for piece in pieces:
+            content = piece.reshape(-1).view(np.uint8).data if piece.nbytes else b""
+            digest.update(content)
+            file.write(content)
     return {"shape": list(shape), "dtype": dtype.str, "sha256": digest.hexdigest()}
 
 
@@ -185,11 +180,11 @@ def _checksum(values: AnyArray) -> str:
 def with_checksums(graph: Graph, folder: str | None = None) -> Graph:
     """Return the graph with the checksums of all that an embedding depends on; ``folder`` has the same graph."""
     checksums = {name: str(entry[2]) for name, entry in graph_checksums(graph).items()}
-    csr = graph.indptr, graph.indices, graph.weights
-    attributes = graph.features, graph.labels, graph.node_ids
     return Graph.__new__(Graph)._set(
-        csr,
-        *attributes,
+        (graph.indptr, graph.indices, graph.weights),
+        graph.features,
+        graph.labels,
+        graph.node_ids,
         directed=graph.directed,
         checksums=checksums,
         folder=graph.folder if folder is None else folder,

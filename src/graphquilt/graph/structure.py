@@ -30,11 +30,6 @@ def to_csr(matrix: SparseMatrix, *, copy: bool = False) -> sp.csr_array:
     return sp.csr_array(cast(sp.csr_array, matrix), copy=copy)  # it takes every format, which its types do not say
 
 
-def _check_all_weights(weights: FloatArray | None) -> None:
-    for start in range(0, 0 if weights is None else len(weights), _PIECE):
-        check_weights(np.asarray(weights)[start : start + _PIECE], first=start)
-
-
 def is_symmetric(A: sp.csr_array) -> bool:
     """Return whether A equals its transpose."""
     return bool((abs(A - A.T) > 0).nnz == 0)
@@ -146,7 +141,8 @@ class Graph:
             raise InputError(f"there are {len(indices)} edges and {len(weights)} weights.")
         if checksums is None:
             check_csr(indptr, indices)
-            _check_all_weights(weights)
+            for start in range(0, 0 if weights is None else len(weights), _PIECE):
+                check_weights(np.asarray(weights)[start : start + _PIECE], first=start)
         if isinstance(features, sp.sparray | sp.spmatrix):
             features = features if isinstance(features, sp.csr_array) else to_csr(features)
         elif features is not None:

@@ -91,10 +91,7 @@ def choose_edge_columns(
 def _ask_for_columns(
     where: Place, names: Sequence[str], words: list[str], examples: Callable[[int], Sequence[str]]
 ) -> FormatError:
-    """Return an error that lists the columns, with the best guess of those that are the ends of an edge.
-
-    That are names with two words for ends; or else the two columns that have most values in common.
-    """
+    """Return an error that lists the columns, and guesses the ends by their names, or else by values in common."""
     values = [set(map(str, examples(k))) for k in range(len(names))]
     pairs = itertools.combinations(range(len(names[:20])), 2)
     guess = max(pairs, key=lambda pair: len(values[pair[0]] & values[pair[1]]))

@@ -140,7 +140,9 @@ def read_edges(
         text = TextOptions(header, delimiter, ids)
         given = _read_file(Path(edges), columns, text, bad_rows=bad_rows, n_nodes=n_rows)
     else:
-        _refuse_for_memory(header=header, delimiter=delimiter, ids=None if ids == "auto" else ids)
+        options = {"header": header, "delimiter": delimiter, "ids": None if ids == "auto" else ids}
+        if named := [name for name, value in options.items() if value is not None]:
+            raise InputError(f"{' and '.join(named)} say how a text file is read, and these edges are not in a file.")
         given = _read_object(
             edges, columns, directed=directed, bad_rows=bad_rows, duplicates=duplicates, n_nodes=n_rows
         )
@@ -163,13 +165,6 @@ def read_edges(
     )
     graph = graph if given.node_ids is None else graph.renamed(given.node_ids)
     return add_node_tables(graph, node_features, node_labels)
-
-
-def _refuse_for_memory(**options: object) -> None:
-    """Refuse options of text files for edges in memory."""
-    named = [name for name, value in options.items() if value is not None]
-    if named:
-        raise InputError(f"{' and '.join(named)} say how a text file is read, and these edges are not in a file.")
 
 
 def _read_file(
@@ -294,8 +289,4 @@ def _read_object(
         refuse_masked(edges=edges)
         pairs = isinstance(edges, list) and edges and all(isinstance(edge, tuple) for edge in edges)
         return list_columns(edges) if pairs else array_columns(None, to_numpy(edges))
-    raise InputError(f"edges are {_TAKEN}; this is {_article(type(edges).__name__)}.")
-
-
-def _article(name: str) -> str:
-    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+    raise InputError(f"edges are {_TAKEN}; not {type(edges).__name__}.")

@@ -96,10 +96,7 @@ def _join(parts: list[tuple[pa.Array, AnyArray, Float64Array | None]]) -> Run:
 
 
 def _unite(lists: list[pa.Array]) -> tuple[pa.Array, list[AnyArray]]:
-    """Return all names of the lists, each once, and for each list the places of its names there; ``lists`` is emptied.
-
-    Where few names come again, a table of hashes takes several times the memory of the names, and they are sorted.
-    """
+    """Return all names, each once, and for each list the places of its names there; ``lists`` is emptied."""
     import pyarrow as pa
     from pyarrow import compute as pc
 
@@ -109,6 +106,7 @@ def _unite(lists: list[pa.Array]) -> tuple[pa.Array, list[AnyArray]]:
         coded = pa.chunked_array(lists).dictionary_encode()
         lists.clear()
         return coded.chunk(coded.num_chunks - 1).dictionary, [chunk.indices.to_numpy() for chunk in coded.chunks]
+    # Where few names come again, a table of hashes takes several times the memory of the names, and they are sorted.
     borders = np.cumsum([len(names) for names in lists])[:-1]
     names = pa.concat_arrays(lists)
     lists.clear()
@@ -228,13 +226,7 @@ def sort_names(names: pa.Array, kind: Literal["integer", "text", "mixed"]) -> tu
 
 
 def find_ids(ids: AnyArray, names: AnyArray) -> Int64Array:
-    """Return the rows of names (k,) among unique ids, -1 for those that are not there; 7 and "7" are the same.
-
-    Examples
-    --------
-    >>> find_ids(np.array(["b", "a"]), np.array(["a", "c"])).tolist()
-    [1, -1]
-    """
+    """Return the rows of names (k,) among unique ids, -1 for those that are not there; 7 and "7" are the same."""
     if ids.dtype.kind not in "iu" or names.dtype.kind not in "iu":
         ids, names = ids.astype(str), names.astype(str)
     if not len(ids):

@@ -13,6 +13,7 @@ from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph.reading.edge_columns import SOURCES, TARGETS, choose_edge_columns
 from graphquilt.graph.reading.edges import read_edges
+from graphquilt.graph.reading.ids import integer_ids
 from graphquilt.graph.reading.node_tables import NodeRows
 from graphquilt.graph.reading.sources import open_parquet
 from graphquilt.graph.reading.tables import COMMENTS, TextTable
@@ -130,18 +131,12 @@ def _places(path: Path, columns: Columns, names: list[str] | None, width: int, t
 def _integers_or_text(columns: list[pa.ChunkedArray]) -> list[AnyArray]:
     """Return ids as integers if all of them are written as integers are, and as text if one is not."""
     import pyarrow as pa
-    from pyarrow import compute as pc
 
-    try:
-        numbers = [column.cast(pa.int64()) for column in columns]
-        if all(
-            pc.all(pc.equal(n.cast(pa.string()), c.cast(pa.string()))).as_py()
-            for n, c in zip(numbers, columns, strict=True)
-        ):
-            return [column.to_numpy() for column in numbers]
-    except pa.ArrowInvalid:
-        pass
-    return [np.asarray(column.cast(pa.string()).to_numpy(zero_copy_only=False), dtype=str) for column in columns]
+    texts = [column.cast(pa.string()) for column in columns]
+    numbers = [values for values in map(integer_ids, texts) if values is not None]
+    if len(numbers) == len(columns):
+        return [*numbers]
+    return [np.asarray(text.to_numpy(zero_copy_only=False), dtype=str) for text in texts]
 
 
 def _parse_half_life(text: str) -> tuple[float, bool]:

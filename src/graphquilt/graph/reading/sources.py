@@ -161,19 +161,13 @@ def choose_edge_fields(
     for place, name in enumerate(names):
         if known.count(name) > 1:
             raise FormatError(f"{where} has {known.count(name)} columns named {name!r}; give each another name.")
-        _check_kind(where, name, schema.field(name).type, weight=place > 1)
+        kind = schema.field(name).type
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+        if not (types.is_integer(kind) or (types.is_floating(kind) if place > 1 else text)):
+            what = "weights must be numbers" if place > 1 else "ids must be integers or text"
+            raise FormatError(f"{where}: {what}, and column {name!r} has {kind}.")
     return names
-
-
-def _check_kind(path: Place, name: str, kind: pa.DataType, *, weight: bool) -> None:
-    from pyarrow import types
-
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    if weight and not (types.is_integer(kind) or types.is_floating(kind)):
-        raise FormatError(f"{path}: weights must be numbers, and column {name!r} has {kind}.")
-    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-    if not weight and not (types.is_integer(kind) or text):
-        raise FormatError(f"{path}: ids must be integers or text, and column {name!r} has {kind}.")
 
 
 def read_parquet(path: Path, columns: Columns, batch: int) -> Iterator[list[pa.Array]]:
@@ -232,6 +226,8 @@ def plain_column(path: Place, column: pa.Array, first: int) -> pa.Array:
 
 def parquet_table(files: list[Path], where: Path, columns: Columns, batch: int) -> EdgeTable:
     """Return the edges in Parquet files, all with the columns of the first."""
+    import pyarrow as pa
+
     with open_parquet(files[0]) as file:
         names = _parquet_fields(files[0], file, columns)
         text = _are_text(where, file.schema_arrow, names)
@@ -240,18 +236,12 @@ def parquet_table(files: list[Path], where: Path, columns: Columns, batch: int) 
         done = 0
         for path in files:
             for arrays in read_parquet(path, names, batch):
-                yield _same_kind(path, clean_rows(arrays, tally, partial(range, done, done + len(arrays[0]))), text)
+                if any(pa.types.is_integer(ids.type) == text for ids in arrays[:2]):
+                    raise FormatError(f"{path}: ids are text in some files and numbers in others. Write all alike.")
+                yield clean_rows(arrays, tally, partial(range, done, done + len(arrays[0])))
                 done += len(arrays[0])
 
     return EdgeTable(where, "row", "text" if text else "integer", batches)
-
-
-def _same_kind(path: Path, rows: EdgeRows, text: bool) -> EdgeRows:
-    import pyarrow as pa
-
-    if any(pa.types.is_integer(ids.type) == text for ids in (rows.source, rows.target)):
-        raise FormatError(f"{path}: ids are text in some files and numbers in others. Write all in the same way.")
-    return rows
 
 
 def frame_edges(where: str, frame: object, columns: Columns) -> EdgeTable:

@@ -104,9 +104,10 @@ def spool_edges(
             raise InputError(f"{table.where} has {count} text ids, and {n_nodes} nodes are stated. Leave n_nodes out.")
         if kind == "text" and table.may_begin_with_names and _begins_with_names(folder, lengths, count):
             return None
-    n_edges = sum(lengths) if kind != "mixed" else _count_usable(folder, lengths)
     pa.default_memory_pool().release_unused()
-    spool = Spool(folder, lengths, n_edges, count, weighted, entry)
+    spool = Spool(folder, lengths, sum(lengths), count, weighted, entry)
+    if kind == "mixed":  # rows with an id that is not an integer are left out
+        spool = replace(spool, n_edges=sum(len(u) for u, _, _ in spool.batches(1 << 20)))
     content = {name: value for name, value in vars(spool).items() if name != "folder"}
     state = {"settings": settings, "spool": content, "files": _stamps(folder)}
     write_text(folder / _STATE, json.dumps(state))
@@ -238,7 +239,8 @@ def _merge(
         np.lib.format.write_array_header_1_0(out, header | {"shape": (0,)})  # it has room for any length
         for r in range(len(borders) + 1):
             parts = [np.asarray(run[cut[r] : cut[r + 1]]) for run, cut in zip(runs, cuts, strict=True)]
-            ids, numbers = _rank(np.concatenate(parts))
+            # With the index, NumPy's sort is stable: it merges lists that are sorted already.
+            ids, _, numbers = np.unique(np.concatenate(parts), return_index=True, return_inverse=True)
             done = 0
             for file, part in zip(files, parts, strict=True):
                 with file.open("ab") as end:
@@ -255,22 +257,6 @@ def _merge(
         out.flush()
         os.fsync(out.fileno())
     return n, None if plain else {"shape": [n], "dtype": kind.str, "sha256": digest.hexdigest()}
-
-
-def _rank(ids: AnyArray) -> tuple[AnyArray, Int64Array]:
-    """Return the ids in ascending order, each once, and the place there of each of them."""
-    order = np.argsort(ids, kind="stable")  # several lists that are sorted already are merged
-    ids = ids[order]
-    new = np.ones(len(ids), dtype=bool)
-    new[1:] = ids[1:] != ids[:-1]
-    numbers = np.empty(len(ids), dtype=np.int64)
-    numbers[order] = np.cumsum(new) - 1
-    return ids[new], numbers
-
-
-def _count_usable(folder: Path, lengths: list[int]) -> int:
-    spool = Spool(folder, lengths, 0, 0, False, None)
-    return sum(len(u) for u, _, _ in spool.batches(1 << 20))
 
 
 def _begins_with_names(folder: Path, lengths: list[int], n_nodes: int) -> bool:
