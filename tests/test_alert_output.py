@@ -244,7 +244,7 @@ SMALL = ("--dim", "2", "--lags", "1,7", "--min-observations", "3")
 
 
 def test_batch_and_stream_give_the_same_records(command, days, tmp_path):
-    code, _, said = command("anomaly", days[0].parent, "--out", tmp_path / "out", "--no-figures", *SMALL)
+    code, _, said = command("anomaly", days[0].parent, "--out", tmp_path / "out", *SMALL)
     assert code == 0, said
     code, out, said = command("watch", days[0].parent, "--idle", "0", *SMALL)
     assert code == 0, said
@@ -278,7 +278,7 @@ def test_watch_finds_logs_in_folders_of_days(command, days, tmp_path):
 
 def test_exit_codes_and_formats_for_cron(command, days, tmp_path):
     folder = days[0].parent
-    words = ("anomaly", folder, "--no-figures", *SMALL, "--exit-code")
+    words = ("anomaly", folder, *SMALL, "--exit-code")
     assert command(*words, "--out", tmp_path / "a", "--format", "csv,parquet")[0] == 3
     assert sorted(path.name for path in (tmp_path / "a").glob("alerts*")) == ["alerts.csv", "alerts.parquet"]
     assert command(*words, "--out", tmp_path / "b", "--since", "9999-01-01")[0] == 0

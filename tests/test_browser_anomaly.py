@@ -32,7 +32,7 @@ def page_file(tmp_path_factory):
     }
     folder = tmp_path_factory.mktemp("anomaly")
     scores = score_windows(iter(windows), ScoringOptions(dim=3, lags=(1, 7), min_observations=5))
-    options = ReportOptions(title="Flows of January", figures=False, marked=frozenset({19_763}))
+    options = ReportOptions(title="Flows of January", marked=frozenset({19_763}))
     alerts = report_alerts(scores, names, settings={})
     write_report(folder, Detection(scores, names, alerts, merge_incidents(alerts), {}), options)
     return folder / "report.html"

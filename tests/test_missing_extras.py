@@ -31,7 +31,6 @@ PLACES = {
     "gq.report.draw_patch_graph(result.patch_graph)": "viz",
     "gq.report.write_map(result.as_job(), 'map.png')": "viz",
     "gq.report.write_map(result.as_job(), 'map.html', options=gq.report.MapOptions(umap=True))": "viz",
-    "gq.temporal.page.draw_reference('map.png', result.embedding, result.embedding[:, 0])": "viz",
     "__import__('graphquilt.cli.demo').cli.demo.digits_graph()": "eval",
     "__import__('graphquilt.cli').cli.Workers(dask='tcp://127.0.0.1:1').executor(4).__enter__()": "dask",
     "__import__('graphquilt.federated.flower')": "flower",

@@ -18,11 +18,10 @@ import pytest
 from pyarrow import csv
 
 import graphquilt
-from extras import needs
 from graphquilt.cli import main
 from graphquilt.report import render_page
 from graphquilt.temporal import AnomalyScores, ScoringOptions, Tracker, Window, WindowScores, detect, read_flows
-from graphquilt.temporal.page import draw_outliers, draw_reference, draw_scores, window_labels
+from graphquilt.temporal.page import window_labels
 from graphquilt.temporal.report import parse_marks
 from graphquilt.temporal.traffic import netflow
 
@@ -68,7 +67,7 @@ def days(tmp_path_factory):
 @pytest.fixture(scope="module")
 def scored(days, tmp_path_factory):
     out = tmp_path_factory.mktemp("scores")
-    done = run("anomaly", *days, "--out", out, "--no-figures", "--json", "--mark", "9-15", *SMALL)
+    done = run("anomaly", *days, "--out", out, "--json", "--mark", "9-15", *SMALL)
     assert done.returncode == 0, done.stderr
     return out, json.loads(done.stdout)
 
@@ -132,7 +131,7 @@ def test_a_hostile_name_stays_text():
 
 
 def test_anomaly_in_words_and_undirected(days, tmp_path):
-    done = run("anomaly", *days, "--out", tmp_path, "--no-figures", "--undirected", *SMALL)
+    done = run("anomaly", *days, "--out", tmp_path, "--undirected", *SMALL)
     assert done.returncode == 0, done.stderr
     assert "16 windows scored, 0 not embedded, 0 empty" in done.stdout
 
@@ -145,11 +144,10 @@ def test_anomaly_in_words_and_undirected(days, tmp_path):
         (("--width", "soon"), "is not a valid duration"),
         (("--quantile", "1"), "a quantile lies between 0 and 1, not at 1.0"),
         (("--mark", "x"), "is not a window or a range"),
-        (("--node", "Nobody"), "there is no node 'Nobody'"),
     ],
 )
 def test_wrong_input_is_one_sentence_and_exit_2(call, days, tmp_path, change, message):
-    code, _, said = call("anomaly", *days[:8], "--out", tmp_path / "out", "--no-figures", *SMALL, *change)
+    code, _, said = call("anomaly", *days[:8], "--out", tmp_path / "out", *SMALL, *change)
     assert code == 2
     assert message in said
     assert "Traceback" not in said
@@ -165,7 +163,7 @@ def test_wrong_input_is_one_sentence_and_exit_2(call, days, tmp_path, change, me
     ],
 )
 def test_windows_that_cannot_be_aligned_are_scored_and_said_so(call, days, tmp_path, change, message):
-    code, out, _ = call("anomaly", *days[:8], "--out", tmp_path, "--no-figures", "--json", *SMALL, *change)
+    code, out, _ = call("anomaly", *days[:8], "--out", tmp_path, "--json", *SMALL, *change)
     assert code == 0
     summary = json.loads(out)
     assert message in summary["drift_missing"]
@@ -353,7 +351,7 @@ def test_a_full_disk_is_one_sentence_and_the_state_before_it_stays(call, inbox, 
     assert code == 0, said
     assert list(dict.fromkeys((first + second).splitlines())) == all_alerts
     with small_files(2_000):
-        code, _, said = call("anomaly", *days, "--out", tmp_path / "out", "--no-figures", *SMALL)
+        code, _, said = call("anomaly", *days, "--out", tmp_path / "out", *SMALL)
     assert (code, "the disk is full" in said, "Traceback" in said) == (2, True, False)
     assert not (tmp_path / "out" / "summary.json").exists()
     with small_files(20):
@@ -366,7 +364,7 @@ def test_folders_that_cannot_be_written_to_are_one_sentence(call, inbox, days, t
     (tmp_path / "file").write_text("in the way")
     for words in (
         ("watch", inbox, "--state", tmp_path / "file", *WATCHED),
-        ("anomaly", *days, "--out", tmp_path / "file", "--no-figures", *SMALL),
+        ("anomaly", *days, "--out", tmp_path / "file", *SMALL),
         ("watch", inbox, "--save-config", tmp_path / "file" / "watch.toml"),
         ("watch", inbox, "--save-config", tmp_path / "absent" / "watch.toml"),
     ):
@@ -498,7 +496,7 @@ def test_workers_are_those_of_the_project_and_change_nothing(call, days, scored,
             super().__init__(n_workers)
 
     monkeypatch.setattr(jobs, "Processes", Recorded)
-    words = ("--no-figures", "--json", "--mark", "9-15", "--workers", 2, *SMALL)
+    words = ("--json", "--mark", "9-15", "--workers", 2, *SMALL)
     code, out, said = call("anomaly", *days, "--out", tmp_path, *words)
     assert code == 0, said
     assert opened == [2]
@@ -522,32 +520,6 @@ def test_watch_refuses_what_it_cannot_watch(call, tmp_path):
     (tmp_path / "state" / "state.npz").write_text("no")
     code, _, said = call("watch", tmp_path, "--idle", "0", "--state", tmp_path / "state")
     assert (code, "does not hold a whole state" in said) == (2, True)
-
-
-def test_figures_are_drawn(tmp_path):
-    needs("matplotlib")
-    labels = [str(t) for t in range(30)]
-    z = np.random.default_rng(0).normal(size=30)
-    marked = np.arange(30) > 20
-    counts = {"source": np.arange(30), "destination": np.arange(30)[::-1]}
-    first = draw_outliers(tmp_path / "a.png", labels, counts, marked=marked)
-    second = draw_scores(tmp_path / "b.png", labels, {"x": z, "y": z[::-1]}, limit=1.0)
-    assert first.read_bytes()[:4] == second.read_bytes()[:4] == b"\x89PNG"
-    with pytest.raises(graphquilt.errors.InputError, match="30 windows and 3 marks"):
-        draw_outliers(tmp_path / "c.png", labels, counts, marked=[True] * 3)
-    with pytest.raises(graphquilt.errors.InputError, match="no nodes were chosen"):
-        draw_scores(tmp_path / "c.png", labels, {}, limit=1.0)
-
-
-@pytest.mark.slow
-def test_the_reference_map_is_drawn(tmp_path):
-    needs("umap")
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 4))
-    X[3] = np.nan
-    assert draw_reference(tmp_path / "map.png", X, rng.random(60), limit=50).stat().st_size > 5000
-    with pytest.raises(graphquilt.errors.InputError, match="at least 10"):
-        draw_reference(tmp_path / "map.png", X[:5], rng.random(5))
 
 
 def test_windows_have_dates_as_labels_where_there_is_a_date():

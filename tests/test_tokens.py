@@ -152,7 +152,7 @@ def device_logs(folder, days=14):
 
 def test_the_command_finds_and_names_a_program_that_nobody_ever_ran(tmp_path, monkeypatch, capsys):
     flows, processes = device_logs(tmp_path)
-    words = ("anomaly", flows, "--dim", 2, "--lags", "1,7", "--no-figures", "--out")
+    words = ("anomaly", flows, "--dim", 2, "--lags", "1,7", "--out")
 
     def call(*more):
         monkeypatch.setattr("sys.argv", ["graphquilt", *map(str, (*words, *more))])
@@ -198,7 +198,7 @@ def test_watch_takes_events_and_overlapping_windows_and_goes_on_after_a_restart(
             main()
         return capsys.readouterr()
 
-    call("anomaly", flows, "--no-figures", "--out", tmp_path / "out", *settings, processes)
+    call("anomaly", flows, "--out", tmp_path / "out", *settings, processes)
     batch = [json.loads(line) for line in (tmp_path / "out" / "alerts.jsonl").read_text().splitlines()]
 
     logs, events = tmp_path / "logs", tmp_path / "events"

@@ -125,11 +125,9 @@ def anomaly(
         list[Path], Parameter(help="Logs of flows in order of time, folders of them, or the name of a data set.")
     ],
     *,
-    out: Annotated[Path, Parameter(name=["--out", "-o"], help="Folder for scores, alerts, figures and the page.")],
+    out: Annotated[Path, Parameter(name=["--out", "-o"], help="Folder for scores, alerts and the page.")],
     undirected: Annotated[bool, Parameter(help="One set of nodes, symmetric matrices.")] = False,
-    mark: Annotated[str, Parameter(help="Windows to shade in the figures: 49-88,90.")] = "",
-    node: Annotated[tuple[str, ...], Parameter(negative="", help="Draw this source; may be repeated.")] = (),
-    figures: Annotated[bool, Parameter(help="Draw the figures.")] = True,
+    mark: Annotated[str, Parameter(help="Windows to shade in the timeline: 49-88,90.")] = "",
     scoring: _Scoring = ScoringFlags(),
     cutting: _Cutting = WindowOptions(),
     reading: _Reading = FlowFlags(),
@@ -143,8 +141,6 @@ def anomaly(
     options = ReportOptions(
         title=f"Anomalies in {files[0].name}{more}",
         marked=parse_marks(mark),
-        nodes=node,
-        figures=figures,
         formats=parse_formats(alerting.format),
         ecs=alerting.ecs,
     )

@@ -1,30 +1,20 @@
-"""What the page and the figures of a batch run show: the timeline, alerts, all hosts, and the fit in words."""
+"""What the page of a batch run shows: the timeline, alerts, all hosts, and the fit in words."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from graphquilt.alignment import centroid
-from graphquilt.arrays import BoolArray, FloatArray, Int64Array
-from graphquilt.errors import InputError, MissingExtraError
-from graphquilt.report import new_figure, save_figure
+from graphquilt.arrays import BoolArray, Int64Array
 from graphquilt.temporal.batch import AnomalyScores, Detection
 from graphquilt.temporal.judging import LEARNT
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.records import date_of
 from graphquilt.temporal.results import MEANINGS
 from graphquilt.temporal.windows import SIDES
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 UNUSUAL = 40.0  # a host with at least this severity is counted in the timeline: chance alone gives one per window
 _SHOWN = 1000  # alerts and connections on the page
@@ -36,7 +26,6 @@ _VERDICTS = (
     (0.7, "Fair", "fair", "agree roughly from window to window"),
     (np.inf, "Weak", "fair", "hardly agree from window to window, and say little about groups of hosts"),
 )
-_SOURCE, _DESTINATION, _FLAGGED = "#2563a8", "#c2571a", "#b42318"
 
 
 class Timeline(NamedTuple):
@@ -63,17 +52,6 @@ def window_labels(scores: AnomalyScores) -> list[str]:
     daily = bool(np.all(times % 86400 == 0))
     stamps = [datetime.fromtimestamp(float(t), UTC) for t in times]
     return [stamp.strftime("%Y-%m-%d" if daily else "%Y-%m-%d %H:%M") for stamp in stamps]
-
-
-def _severities(scores: AnomalyScores, side: str, node: int) -> FloatArray:
-    """Return the severity of a node in each window, (windows,); NaN where it is absent."""
-    history = np.full(len(scores.windows), np.nan)
-    for t, window in enumerate(scores.windows):
-        table = window.sides[side]
-        row = int(np.searchsorted(table.nodes, node))
-        if row < len(table.nodes) and table.nodes[row] == node:
-            history[t] = float(table.severity[row])
-    return history
 
 
 def judged_in_words(scores: AnomalyScores) -> list[dict[str, str]]:
@@ -180,114 +158,3 @@ def _all_hosts(scores: AnomalyScores, names: Mapping[str, Names]) -> dict[str, o
         "severities": np.round(level[by_host][is_shown]).astype(np.uint8),
         "n_all": len(keys),
     }
-
-
-def draw_figures(folder: Path, detection: Detection, timeline: Timeline, nodes: Sequence[tuple[str, int]]) -> None:
-    """Draw all figures; ``nodes`` are sides and ids, by default those of the highest alerts."""
-    hosts = [alert for alert in detection.alerts if alert["kind"] == "host"]
-    hosts.sort(key=lambda alert: (alert["side"] != "source", alert["pvalue"]))
-    nodes = nodes or list(dict.fromkeys((a["side"], detection.names[a["side"]].id(a["node"])) for a in hosts))[:4]
-    scores, (labels, counts, marked) = detection.scores, timeline
-    draw_outliers(folder / "outliers.png", labels, counts, marked=marked)
-    for side in SIDES:
-        names = detection.names[side]
-        curves = {names[node]: _severities(scores, side, node) for node_side, node in nodes if node_side == side}
-        if curves:
-            draw_scores(folder / f"scores_{side}.png", labels, curves, limit=UNUSUAL, marked=marked)
-        if scores.drift is None:
-            continue
-        part = scores.drift.sides[side]
-        is_scored = np.isfinite(part.standardised).any(axis=1)
-        if is_scored.sum() >= 10:
-            X = centroid(part.patches, part.alignment, missing="nan")[is_scored]
-            title = f"Reference positions of {len(X)} {side}s"
-            mean_score = np.nanmean(part.raw[is_scored], axis=1)
-            draw_reference(folder / f"reference_{side}.png", X, mean_score, title=title)
-
-
-def draw_outliers(
-    path: str | Path, labels: Sequence[str], counts: dict[str, Int64Array], *, marked: npt.ArrayLike | None = None
-) -> Path:
-    """Draw the number of outliers per window, one panel per side (the paper's last figure)."""
-    figure, panels = _window_panels(len(counts), 2.1, labels, marked)
-    for panel, (side, count) in zip(panels, counts.items(), strict=True):
-        panel.bar(np.arange(len(labels)), count, width=0.8, color=_SOURCE if side == "source" else _DESTINATION)
-        panel.set_ylabel(f"outlying\n{side}s")
-        panel.locator_params(axis="y", integer=True)
-    return save_figure(figure, path)
-
-
-def draw_scores(
-    path: str | Path,
-    labels: Sequence[str],
-    scores: dict[str, FloatArray],
-    *,
-    limit: float,
-    marked: npt.ArrayLike | None = None,
-) -> Path:
-    """Draw the severity of some nodes over time, one panel per node, with the limit as a line."""
-    if not scores:
-        raise InputError("no nodes were chosen to draw.")
-    figure, panels = _window_panels(len(scores), 1.5, labels, marked)
-    windows = np.arange(len(labels))
-    for panel, (name, z) in zip(panels, scores.items(), strict=True):
-        panel.plot(windows, z, color=_SOURCE, linewidth=1.2, marker="o", markersize=2.5)
-        flagged = z > limit
-        panel.plot(windows[flagged], z[flagged], "o", color=_FLAGGED, markersize=4.5)
-        panel.axhline(limit, color=_FLAGGED, linestyle="--", linewidth=0.9)
-        panel.set_title(name, fontsize=9, loc="left", pad=2)
-        panel.set_ylabel("severity")
-    return save_figure(figure, path)
-
-
-def draw_reference(
-    path: str | Path, reference: FloatArray, error: FloatArray, *, seed: int = 0, limit: int = 4_000, title: str = ""
-) -> Path:
-    """Draw the reference embedding by UMAP, coloured by each node's mean raw score (the paper's first figure)."""
-    try:
-        import umap
-    except ImportError:
-        raise MissingExtraError("the map of the reference", "viz") from None
-    rows = np.flatnonzero(np.isfinite(reference).all(axis=1) & np.isfinite(error))
-    if len(rows) < 10:
-        raise InputError(f"{len(rows)} nodes have a reference position; a map needs at least 10.")
-    rng = np.random.default_rng(seed)
-    if len(rows) > limit:
-        rows = np.sort(rng.choice(rows, limit, replace=False))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # umap warns that a seed prevents the use of threads
-        flat = umap.UMAP(n_neighbors=min(15, len(rows) - 1), random_state=seed).fit_transform(reference[rows])
-    figure = new_figure(6.4, 5.7, purpose="a figure")
-    axes = figure.subplots()
-    order = np.argsort(error[rows])  # the largest errors lie on top
-    shade = np.log10(np.maximum(error[rows][order], np.finfo(float).tiny))
-    low, high = np.quantile(shade, [0.01, 0.99])
-    x, y = flat[order].T
-    dots = axes.scatter(x, y, c=shade, s=6, cmap="viridis", vmin=low, vmax=high, linewidths=0)
-    figure.colorbar(dots, ax=axes, label="mean distance from the reference position, log10")
-    axes.set(xticks=[], yticks=[])
-    axes.set_title(title, fontsize=10, loc="left")
-    return save_figure(figure, path)
-
-
-def _window_panels(
-    count: int, height: float, labels: Sequence[str], marked: npt.ArrayLike | None
-) -> tuple[Figure, list[Axes]]:
-    """Return a figure with ``count`` panels above each other, whose common axis is the windows."""
-    n = len(labels)
-    flags = np.zeros(n, dtype=bool) if marked is None else np.asarray(marked, dtype=bool)
-    if flags.shape != (n,):
-        raise InputError(f"there are {n} windows and {flags.size} marks; give one for each.")
-    figure = new_figure(8.0, 0.5 + height * count, purpose="a figure")
-    panels = list(figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0])
-    for panel in panels:
-        for t in np.flatnonzero(flags):
-            panel.axvspan(t - 0.5, t + 0.5, color="#fdecea", linewidth=0)
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.tick_params(labelsize=8)
-    # As many labels as fit beside each other on an axis of about 7 inches.
-    n_labels = max(1, int(7.0 / (0.07 * max(map(len, labels), default=1) + 0.2)))
-    ticks = range(0, n, max(1, -(-n // n_labels)))
-    panels[-1].set_xticks(ticks, [labels[t] for t in ticks], fontsize=8)
-    panels[-1].set_xlim(-0.7, n - 0.3)
-    return figure, panels

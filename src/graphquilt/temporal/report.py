@@ -1,4 +1,4 @@
-"""Write the results of a batch run: alerts in several formats, incidents, scores, figures, the page, a summary."""
+"""Write the results of a batch run: alerts in several formats, incidents, scores, the page, a summary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from graphquilt.report import render_page
 from graphquilt.temporal.batch import AnomalyScores, Detection
 from graphquilt.temporal.judging import LEARNT
 from graphquilt.temporal.names import Names
-from graphquilt.temporal.page import Timeline, draw_figures, judged_in_words, page_data
+from graphquilt.temporal.page import Timeline, judged_in_words, page_data
 from graphquilt.temporal.records import Record
 from graphquilt.temporal.results import COMPONENTS
 from graphquilt.temporal.windows import SIDES
@@ -40,26 +40,23 @@ _FIRST, _LAST = -62_135_596_800.0, 253_402_300_799.0  # the years 1 to 9999
 class ReportOptions:
     """What a report contains.
 
-    ``nodes`` are sources to draw, by default those of the highest alerts; ``marked`` windows, such as the days of a
-    known attack, are shaded; ``formats`` are any of ``json``, ``csv`` and ``parquet``.
+    ``marked`` windows, such as the days of a known attack, are shaded in the timeline; ``formats`` are any of ``json``,
+    ``csv`` and ``parquet``.
     """
 
     title: str = "Anomalies"
     marked: frozenset[int] = frozenset()
-    nodes: tuple[str, ...] = ()
-    figures: bool = True
     formats: tuple[str, ...] = ("json",)
     ecs: bool = False
 
 
 def write_report(folder: str | Path, detection: Detection, options: ReportOptions | None = None) -> Record:
-    """Write ``scores.parquet``, alerts, ``incidents.jsonl``, figures, ``report.html`` and, last, ``summary.json``.
+    """Write ``scores.parquet``, alerts, ``incidents.jsonl``, ``report.html`` and, last, ``summary.json``.
 
     The folder is created if necessary. Returns the summary.
     """
     options = options or ReportOptions()
     folder, scores, names = Path(folder), detection.scores, detection.names
-    nodes = [("source", names["source"].id(name)) for name in options.nodes]
     timeline = Timeline.of(scores, options.marked)
     summary = _summarise(detection, timeline)
     data = {"title": options.title, **page_data(detection, timeline)}
@@ -69,8 +66,6 @@ def write_report(folder: str | Path, detection: Detection, options: ReportOption
         _write_scores(folder / "scores.parquet", scores, names)
         write_alerts(folder, detection.alerts, options.formats, ecs=options.ecs)
         _write_lines(folder / "incidents.jsonl", [json.dumps(incident) for incident in detection.incidents])
-        if options.figures:
-            draw_figures(folder, detection, timeline, nodes)
         write_text(folder / "report.html", page)
         write_text(folder / "summary.json", json.dumps(summary, indent=2))
     return summary
