@@ -405,58 +405,6 @@ def _read_word_map(folder, path):
 # The command line
 
 
-def _make_config(folder):
-    (folder / "run.toml").write_text(
-        'columns = "0,1"\ndim = 4\npatches = 3\npartition = "metis"\ndegree = 2.5\noverlap = "6:12"\nseed = 1\n'
-        'embedder = "svd"\nset = ["tol=0.01"]\nrobust = true\ncoverage = 0.5\nrefine = 1\nrecipe = "paper"\n'
-        "runs = 1\nstart = true\nworkers = 1\njson = true\ngrowth = 3.0\n",
-        encoding="utf-8",
-    )
-    (folder / "ingest.toml").write_text(
-        'columns = "0,1"\nnodes = 24\nids = "integer"\nheader = false\ndelimiter = " "\ndirected = false\n'
-        "largest-component = true\njson = true\n",
-        encoding="utf-8",
-    )
-    (folder / "parquet.toml").write_text(
-        'columns = "source,target,weight"\nmemory = "16M"\nnodes = 24\ndirected = true\n', encoding="utf-8"
-    )
-
-
-def _read_config(folder, path):
-    """Run a command with the flags of the file; how it ends is what its user would see."""
-    from cyclopts import CycloptsError
-
-    from graphquilt import cli
-    from graphquilt.cli import app
-    from graphquilt.cli.flags import CuttingFlags, EmbedderFlags, RecipeFlags, StitchingFlags, job_settings
-    from graphquilt.errors import InputError
-
-    _, parquet = edges = folder.parent / "edges.txt", folder.parent / "edges.parquet"
-    if not parquet.exists():
-        _make_edge_parquet(folder.parent)
-        (folder.parent / "numbers.parquet").rename(parquet)
-        edges[0].write_text("\n".join(f"{k} {(k + 1) % 24}" for k in range(24)), encoding="utf-8")
-    try:
-        if path.name == "run.toml":
-            tokens = ["embed", str(edges[0]), "--out", "job", "--config", str(path)]
-            app.config = (cli._read_toml(str(path)),)
-            _, bound, *_ = app.parse_args(tokens, print_error=False, exit_on_error=False)
-            flags = {type(value): value for value in bound.arguments.values()}
-            settings = job_settings(
-                {},
-                cutting=flags.get(CuttingFlags, CuttingFlags()),
-                embedder=flags.get(EmbedderFlags, EmbedderFlags()),
-                recipe=flags.get(RecipeFlags, RecipeFlags()),
-                stitching=flags.get(StitchingFlags, StitchingFlags()),
-            )
-            settings.resolved(_graph()).to_parameters()
-            return
-        with _emptied(folder.parent / "out") as out, contextlib.redirect_stdout(io.StringIO()):
-            cli.run(app, ["ingest", str(edges[path.name == "parquet.toml"]), str(out), "--config", str(path)])
-    except CycloptsError as error:
-        raise InputError(cli._explain(error, "graphquilt")) from error
-
-
 # Folders
 
 
@@ -1049,7 +997,6 @@ READERS = {
         Reader("flows in logs of every kind", _make_logs, _read_logs),
         Reader("events of hosts", _make_events, _read_events),
         Reader("addresses, labels and lists of hosts", _make_word_maps, _read_word_map),
-        Reader("configuration", _make_config, _read_config, 0.4),
         Reader("graph folder", _make_graph_folder, _read_graph_folder, 2, _seal_folder),
         Reader("job folder", _make_job, _read_job, 0.5, _seal_folder),
         Reader("patches of others", _make_patches, _read_patches, 0.4, _seal_folder),

@@ -189,35 +189,6 @@ def test_inspect_prints_the_fields_of_a_status(job, command):
     assert not records & {"embed", "recipe", "source"}
 
 
-def test_every_flag_goes_through_a_config_file(edges, command, tmp_path, job):
-    file, out = tmp_path / "job.toml", tmp_path / "job"
-    words = ("embed", edges, "--dim", 2, "--patches", 4, "--overlap", "90:400", "--out", out, "--workers", 1)
-    words += ("--no-largest-component", "--set", "tol=1e-7", "--set", "tol=1e-6")
-    code, printed, _ = command(*words, "--embedder", "svd", "--robust", "--save-config", file)
-    assert (code, printed.strip()) == (0, str(file))
-    assert not out.exists()
-    content = file.read_text()
-    lines = ('overlap = "90:400"', "robust = true", "dim = 2", f'edges = "{edges}"', "largest-component = false")
-    for line in (*lines, 'set = ["tol=1e-7", "tol=1e-6"]'):
-        assert line in content
-    assert command("embed", "--config", file)[0] == 0
-    status = inspected(command, out)
-    assert status["settings"]["cutting"]["overlap"] == [90, 400]
-    assert status["settings"]["embedder"]["tol"] == 1e-6
-    assert status["records"]["alignment"]["robust"] is True
-    code, _, err = command("embed", "--config", file, "--overlap", "80:400")  # the command line wins
-    assert code == 2
-    assert "were cut with overlap 90 (now 80)" in err
-    file.write_text("dimm = 3\n")
-    code, _, err = command("embed", edges, "--config", file)
-    assert code == 2
-    assert f'"[dimm]" from {file}' in err
-    file.write_text("dim = [3\n")
-    code, _, err = command("embed", edges, "--config", file)
-    assert code == 2
-    assert "cannot be read as TOML" in err
-
-
 def test_runs_recipe_and_diagnosis_from_the_command_line(edges, command, tmp_path):
     needs("torch")
     out = tmp_path / "job"
@@ -591,15 +562,13 @@ COMMANDS = list(commands())
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_help_is_the_same_in_every_command(words, command):
-    """Each has an example, and the same three flags for its output."""
+    """Each has an example, and the same flag for its output."""
     code, out, _ = command(*words, "--help")
     text = " ".join(out.replace("│", " ").split())
     assert code == 0
     if len(words) == 1:
         assert f"Example: graphquilt {words[0]}" in text
     assert "--json Print the result as JSON." in text
-    assert "--config PATH Read flags from this TOML file" in text
-    assert "--save-config PATH Only write the flags of this call" in text
 
 
 @pytest.mark.parametrize("name", ["embed", "cut", "embed-patches", "stitch", "align", "plan", "report", "map"])
@@ -609,51 +578,6 @@ def test_help_begins_with_few_flags_and_has_no_broken_lines(name, command):
     assert 1 <= len(re.findall(r"^│ \*? *(?:[A-Z]+ )?--[a-z]", first, re.M)) <= 14
     arguments = app[name].assemble_argument_collection()
     assert not [argument.name for argument in arguments if "\n" in (argument.parameter.help or "")]
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_flags_are_saved_and_read_back_in_every_command(words, command, tmp_path, monkeypatch):
-    """What is saved, read back and saved again is the same; nothing else is written."""
-    monkeypatch.chdir(tmp_path)
-    first, second = tmp_path / "first.toml", tmp_path / "second.toml"
-    positions = POSITIONS.get(" ".join(words), POSITIONS.get(words[-1], ()))
-    code, out, err = command(*words, *positions, "--json", "--save-config", first)
-    assert (code, out, err) == (0, f"{first}\n", "")
-    assert first.read_text().startswith(f"# graphquilt {' '.join(words)} --config {first}\n")
-    assert "json = true" in first.read_text()
-    assert command(*words, "--config", first, "--save-config", second) == (0, f"{second}\n", "")
-    assert first.read_text().splitlines()[1:] == second.read_text().splitlines()[1:]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["first.toml", "second.toml"]
-
-
-POSITIONS = {
-    **dict.fromkeys(("embed", "cut"), ("edges.csv",)),
-    **dict.fromkeys(
-        ("embed-patches", "stitch", "inspect", "evaluate", "plan", "report", "map", "links", "compare"), ("job",)
-    ),
-    **dict.fromkeys(("show", "fetch"), ("cora",)),
-    "ingest": ("edges.csv", "graph"),
-    "update": ("job", "edges.csv"),
-    "anomaly": ("flows.csv", "--out", "scores"),
-    "watch": ("flows",),
-    "export": ("job", "x.csv"),
-    "neighbours": ("job", "ann"),
-    "align": ("a.vec", "b.vec"),
-    "federate invite": ("--name", "n", "--parties", "a,b,c", "--out", "invitation", "--key", "key"),
-    "federate join": ("e.csv", "--invitation", "i", "--key", "k", "--party", "a", "--home", "h", "--out", "card"),
-    "federate contribute": ("e.csv", "--invitation", "i", "--home", "h", "--cards", "cards", "--out", "sum"),
-    "federate combine": ("sums", "--invitation", "i", "--cards", "cards", "--out", "directions"),
-    "federate embed": (
-        *("e.csv", "--invitation", "i", "--home", "h", "--cards", "cards", "--directions", "d", "--out", "x.csv"),
-    ),
-    "federate status": ("drive",),
-    "federate align invite": ("--name", "n", "--dim", "4", "--out", "round.json", "--key", "key"),
-    "federate align offer": ("x.csv", "--round", "r.json", "--key", "key", "--party", "a", "--home", "a"),
-    "federate align reply": ("a", "offer", "--out", "a-to-b"),
-    "federate align measure": ("b", "a-to-b", "--out", "stats"),
-    "federate align solve": ("stats", "--round", "r.json", "--out", "transforms"),
-    "federate align apply": ("a", "transform", "--out", "x.csv"),
-}
 
 
 def test_commands_that_are_imported_late_are_listed_with_their_own_words():

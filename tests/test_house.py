@@ -33,7 +33,7 @@ LAYERS = {
     "prediction": 771,
     "report": 1_094,
     "testing": 653,
-    "cli": 2_250,
+    "cli": 2_170,
 }
 # Applications: each is one package with its readers, pages and commands, above the list and imported by nobody.
 SLICES = {"federated", "temporal"}
@@ -198,7 +198,7 @@ def test_the_tests_that_the_differences_name_exist():
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
     "alignment": 3_891,
-    "cli": 2_250,
+    "cli": 2_170,
     "datasets": 334,
     "embedders": 3_873,
     "evaluate": 1_153,

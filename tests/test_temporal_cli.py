@@ -106,14 +106,6 @@ def test_detect_finds_what_the_command_finds(days, scored):
     }
 
 
-def test_saved_flags_make_the_same_call(call, inbox, tmp_path):
-    first, second = tmp_path / "first.toml", tmp_path / "second.toml"
-    assert call("watch", inbox, "--state", tmp_path / "state", *WATCHED, "--save-config", first)[0] == 0
-    assert call("watch", inbox, "--config", first, "--save-config", second)[0] == 0
-    assert first.read_text().splitlines()[1:] == second.read_text().splitlines()[1:]
-    assert "lags = [1, 7]" in first.read_text()
-
-
 def test_the_page_needs_nothing_from_outside(scored):
     out, _ = scored
     page = (out / "report.html").read_text()
@@ -354,10 +346,6 @@ def test_a_full_disk_is_one_sentence_and_the_state_before_it_stays(call, inbox, 
         code, _, said = call("anomaly", *days, "--out", tmp_path / "out", *SMALL)
     assert (code, "the disk is full" in said, "Traceback" in said) == (2, True, False)
     assert not (tmp_path / "out" / "summary.json").exists()
-    with small_files(20):
-        code, _, said = call("watch", inbox, "--save-config", tmp_path / "watch.toml", *WATCHED)
-    assert (code, "the disk is full" in said) == (2, True)
-    assert not (tmp_path / "watch.toml").exists()
 
 
 def test_folders_that_cannot_be_written_to_are_one_sentence(call, inbox, days, tmp_path):
@@ -365,8 +353,6 @@ def test_folders_that_cannot_be_written_to_are_one_sentence(call, inbox, days, t
     for words in (
         ("watch", inbox, "--state", tmp_path / "file", *WATCHED),
         ("anomaly", *days, "--out", tmp_path / "file", *SMALL),
-        ("watch", inbox, "--save-config", tmp_path / "file" / "watch.toml"),
-        ("watch", inbox, "--save-config", tmp_path / "absent" / "watch.toml"),
     ):
         code, _, said = call(*words)
         assert (code, said.startswith("graphquilt: cannot write in"), said.count("\n")) == (2, True, 1), said

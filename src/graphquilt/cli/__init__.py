@@ -4,28 +4,22 @@ Results go to standard output (``--json`` for machines), progress and errors to 
 2 the input is wrong (one sentence, no traceback); 3 the fit is bad and ``--strict`` does not accept it; 1 a bug (with
 its traceback); 130 stopped with Ctrl-C.
 
-The flags of a command are the fields of the frozen values that it takes (``flags``). Any command reads flags from a
-TOML file (``--config``) and writes them to one (``--save-config``).
+The flags of a command are the fields of the frozen values that it takes (``flags``).
 """
 
 from __future__ import annotations
 
 import codecs
-import dataclasses
 import errno
-import inspect
 import io
-import json
 import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 from cyclopts import App, ArgumentCollection, CycloptsError, MissingArgumentError, Parameter, UnusedCliTokensError
-from cyclopts.config import Toml
 
 import graphquilt
 from graphquilt.cli.display import printable, show, watching
@@ -36,6 +30,15 @@ from graphquilt.errors import InputError, QuiltError
 __all__ = ["Output", "SourceFlags", "Workers", "app", "main", "new_app", "run", "show", "watching"]
 
 _LONGEST = 2000  # characters of a message
+
+
+def _check_integers(_app: App, _commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Refuse fractions for flags that are integers, which cyclopts would round."""
+    for argument in arguments:
+        kinds = set(get_args(argument.hint) or (argument.hint,)) - {type(None), ...}
+        for token in argument.tokens if kinds == {int} and argument.parameter.converter is None else ():
+            if not re.fullmatch(r"[+-]?\d+", str(token.value)):
+                raise InputError(f"{argument.name} takes an integer, not '{token.value}'.")
 
 
 def new_app(name: str, about: str) -> App:
@@ -50,6 +53,7 @@ def new_app(name: str, about: str) -> App:
         suppress_keyboard_interrupt=False,
         result_action="return_value",
         default_parameter=Parameter(allow_repeating=True),  # the last flag wins
+        config=_check_integers,
     )
 
 
@@ -94,19 +98,8 @@ def main(commands: App = app) -> None:
 
 
 def run(commands: App, tokens: Sequence[str]) -> None:
-    """Run the command that the tokens name; flags in the tokens win over those of ``--config FILE``.
-
-    With ``--save-config FILE``, only write the flags of the call to a file.
-    """
-    path = _value_after(tokens, "--config")
-    commands.config = (_check_integers,) if path is None else (_read_toml(path), _check_integers)
+    """Run the command that the tokens name."""
     command, bound, *_ = commands.parse_args(list(tokens), print_error=False, exit_on_error=False)
-    output = next((value for value in bound.arguments.values() if isinstance(value, Output)), None)
-    if output is not None and output.save_config is not None:
-        name = " ".join((commands.name[0], *commands.parse_commands(list(tokens))[0]))
-        _save_flags(name, bound, output.save_config)
-        print(output.save_config)
-        return
     command(*bound.args, **bound.kwargs)
 
 
@@ -172,66 +165,6 @@ def _unreadable_name(name: str) -> str:
         f"the name '{shown}' cannot be read: in this locale Python decodes file names as {encoding}. Set PYTHONUTF8=1, "
         "or a UTF-8 locale such as LC_ALL=C.UTF-8, and run the same command again."
     )
-
-
-def _check_integers(_app: App, _commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Refuse fractions for flags that are integers, which cyclopts would round."""
-    for argument in arguments:
-        kinds = set(get_args(argument.hint) or (argument.hint,)) - {type(None), ...}
-        for token in argument.tokens if kinds == {int} and argument.parameter.converter is None else ():
-            if not re.fullmatch(r"[+-]?\d+", str(token.value)):
-                raise InputError(f"{argument.name} takes an integer, not '{token.value}'.")
-
-
-def _value_after(tokens: Sequence[str], flag: str) -> str | None:
-    for place, token in enumerate(tokens):
-        if token == flag and place + 1 < len(tokens):
-            return tokens[place + 1]
-        if token.startswith(f"{flag}="):
-            return token.partition("=")[2]
-    return None
-
-
-def _read_toml(path: str) -> Toml:
-    import tomllib
-
-    try:
-        tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path} cannot be read as TOML: {error}.") from error
-    return Toml(path, use_commands_as_keys=False, must_exist=True)
-
-
-def _save_flags(name: str, bound: inspect.BoundArguments, path: Path) -> None:
-    """Write every flag of a call as TOML, which ``--config`` reads."""
-    from graphquilt.files import sync_folder, translate_disk_errors, write_text
-
-    lines = [f"# {name} --config {path}"]
-    for flag, value in _flags(bound):
-        if value is not None and value != () and flag not in ("config", "save_config"):
-            lines.append(f"{flag.replace('_', '-')} = {_toml_value(value)}")
-    with translate_disk_errors(path.parent):
-        write_text(path, "\n".join(lines))
-        sync_folder(path.parent)
-
-
-def _flags(bound: inspect.BoundArguments) -> Iterator[tuple[str, object]]:
-    bound.apply_defaults()
-    for name, value in bound.arguments.items():
-        if dataclasses.is_dataclass(value):
-            yield from ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
-        else:
-            yield name, value
-
-
-def _toml_value(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
-    return json.dumps(str(value), ensure_ascii=False)
 
 
 # Each adds its commands to ``app``.

@@ -14,7 +14,7 @@ from graphquilt.cli.flags import EmbedderFlags, JobFolder, Output
 
 if TYPE_CHECKING:
     from graphquilt.arrays import AnyArray
-    from graphquilt.evaluate import EvaluationOptions, Quality
+    from graphquilt.evaluate import Quality
     from graphquilt.jobs import Job
 
 Labels = Annotated[
@@ -35,12 +35,6 @@ class MeasuringFlags:
     seed: int = 0
     """Seed of all random choices."""
 
-    def options(self) -> EvaluationOptions:
-        """Return the options of the library."""
-        from graphquilt.evaluate import EvaluationOptions
-
-        return EvaluationOptions(seed=self.seed, splits=self.splits, max_edges=self.max_edges)
-
 
 @app.command(help_epilogue="Example: graphquilt evaluate job --labels labels.csv")
 def evaluate(
@@ -53,12 +47,15 @@ def evaluate(
     output: Output = Output(),
 ) -> None:
     """Measure how well an embedding separates edges from non-edges, and classes from each other."""
+    from graphquilt.evaluate import EvaluationOptions
     from graphquilt.jobs import Job, evaluate_job
     from graphquilt.jobs.source import read_array
 
     opened, whole = Job.open(job), read_array(full, "an embedding")
     classes = _classes(opened, labels)
-    evaluation = evaluate_job(opened, labels=classes, full=whole, diagnosis=diagnose, options=measuring.options())
+    evaluation = evaluate_job(
+        opened, labels=classes, full=whole, diagnosis=diagnose, options=EvaluationOptions(**vars(measuring))
+    )
     figures = _figures(evaluation.quality)
     if evaluation.diagnosis is not None:
         figures["diagnosis"] = str(evaluation.diagnosis).splitlines()
@@ -87,6 +84,7 @@ def compare(
 
     The embedder of the job, your own included, embeds the whole graph once; the job keeps the result.
     """
+    from graphquilt.evaluate import EvaluationOptions
     from graphquilt.jobs import Job
     from graphquilt.jobs import compare as compare_routes
     from graphquilt.jobs.source import read_array
@@ -100,7 +98,7 @@ def compare(
             embedder=None if isinstance(own, tuple) else own,
             labels=_classes(opened, labels),
             full=read_array(full, "an embedding") if whole else False,
-            options=measuring.options(),
+            options=EvaluationOptions(**vars(measuring)),
             progress=progress,
         )
     picture = comparison.save_picture(job / "compare.svg" if out is None else out)

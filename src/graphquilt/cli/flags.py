@@ -55,17 +55,13 @@ def _values(flags: object, *names: str) -> dict[str, object]:
     return {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
 
 
-@Parameter(name="*", group=RUNNING)
+@Parameter(name="*", group=MAIN)
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """How the result is printed, and where flags come from."""
+    """How the result is printed."""
 
-    json: Annotated[bool, Parameter(negative="", show_default=False, group=MAIN)] = False
+    json: Annotated[bool, Parameter(negative="", show_default=False)] = False
     """Print the result as JSON."""
-    config: Path | None = None
-    """Read flags from this TOML file; flags on the command line win."""
-    save_config: Path | None = None
-    """Only write the flags of this call to a TOML file."""
 
 
 @Parameter(name="*", group=INPUT)

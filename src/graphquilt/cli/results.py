@@ -12,12 +12,11 @@ from cyclopts.validators import Number
 
 from graphquilt.cli import app
 from graphquilt.cli.display import duration, graph_facts, printable, show, show_advice, watching
-from graphquilt.cli.flags import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, job_settings, replace_fields
+from graphquilt.cli.flags import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, job_settings
 from graphquilt.cli.workers import Workers
 
 if TYPE_CHECKING:
     from graphquilt.jobs import Job, JobStatus
-    from graphquilt.report import MapOptions
 
 
 @app.command(help_epilogue="Example: graphquilt inspect job --verify")
@@ -203,20 +202,14 @@ class MapFlags:
 
     colour: Path | None = None
     """Colour by these labels: a table of ids and labels (CSV, TSV, Parquet), or one label per node (also .npy)."""
-    umap: Annotated[bool | None, Parameter(negative="")] = None
+    umap: Annotated[bool, Parameter(negative="")] = False
     """Place the nodes by UMAP instead of principal components."""
-    limit: int | None = None
-    """Draw at most this many nodes, a random sample. [default: 100000]"""
-    seed: int | None = None
-    """Random seed of the sample and of UMAP. [default: 0]"""
+    limit: int = 100_000
+    """Draw at most this many nodes, a random sample."""
+    seed: int = 0
+    """Random seed of the sample and of UMAP."""
     like: Path | None = None
     """Draw nodes where the map of this job has them: of the job itself before its update, or of another."""
-
-    def options(self) -> MapOptions:
-        """Return the options of the library, with its defaults."""
-        from graphquilt.report import MapOptions
-
-        return replace_fields(MapOptions(), {name: value for name, value in vars(self).items() if value is not None})
 
 
 @app.command(help_epilogue="Example: graphquilt report job")
@@ -231,10 +224,10 @@ def report(
 ) -> None:
     """Write a self-contained HTML page: verdict, map, evaluation, cost and settings of a job."""
     from graphquilt.jobs import Job
-    from graphquilt.report import write_job_report
+    from graphquilt.report import MapOptions, write_job_report
 
     with watching() as progress:
-        path = write_job_report(Job.open(job), out, options=flags.options(), progress=progress)
+        path = write_job_report(Job.open(job), out, options=MapOptions(**vars(flags)), progress=progress)
     show({"report": str(path), "bytes": path.stat().st_size}, as_json=output.json)
 
 
@@ -250,10 +243,10 @@ def draw_map(
 ) -> None:
     """Draw the nodes of a job in the plane, coloured by labels, classes, patches or alignment error."""
     from graphquilt.jobs import Job
-    from graphquilt.report import write_map
+    from graphquilt.report import MapOptions, write_map
 
     with watching() as progress:
-        drawn = write_map(Job.open(job), out, options=flags.options(), progress=progress)
+        drawn = write_map(Job.open(job), out, options=MapOptions(**vars(flags)), progress=progress)
     result = {"map": str(out), "bytes": out.stat().st_size, "nodes": drawn.n_nodes, "drawn": len(drawn.rows)}
     if not output.json:
         result["about"] = drawn.about

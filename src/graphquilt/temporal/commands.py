@@ -181,7 +181,7 @@ def watch(
     reading: _Reading = FlowFlags(),
     alerting: _Alerting = AlertFlags(),
     events: _Events = (),
-    output: Output = Output(),  # noqa: ARG001  (every line is JSON; --config and --save-config work as everywhere)
+    output: Output = Output(),  # noqa: ARG001  (every line is JSON)
 ) -> None:
     """Score windows as they arrive and print one line per alert. With --exit-code, alerts give exit code 3."""
     if folder != "-" and not Path(folder).exists():
