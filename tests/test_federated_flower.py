@@ -27,7 +27,7 @@ from graphquilt.federated.commands import NetworkFlags
 needs("flwr")
 needs("cryptography")
 
-from flwr.app import ConfigRecord, Context, RecordDict  # noqa: E402
+from flwr.app import Context, RecordDict  # noqa: E402
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
 from graphquilt.federated import flower  # noqa: E402
@@ -152,9 +152,8 @@ def test_a_superlink_cannot_exchange_cards(round_of_three, blocks):
 
     def forge(party, message):
         if message.metadata.message_type == "train.add" and party == "a":
-            listed = list(message.content["cards"]["cards"])
-            listed[2] = flower.to_bytes(forged)
-            message.content = RecordDict({"cards": ConfigRecord({"cards": listed})})
+            cards = flower.unpack(message.content["cards"], federated.Card.load)
+            message.content = RecordDict({"cards": flower.pack(*cards[:2], forged)})
         return message
 
     with pytest.raises(JobError, match="refused by a, whose"):
@@ -173,7 +172,7 @@ def test_a_party_that_drops_out_ends_the_round_and_may_come_back(round_of_three)
         flower.run_round(Wire(configs, drop), context)
     sent = [Path(configs[party]["home"], "sent-0").read_bytes() for party in "ac"]
     flower.run_round(wire := Wire(configs), context)
-    again = [content["file"]["file"].numpy().tobytes() for _, kind, content in wire.carried if kind == "train.add"]
+    again = [content["file"]["files"][0] for _, kind, content in wire.carried if kind == "train.add"]
     assert [again[0], again[2]] == sent  # the same bytes
     with pytest.raises(InputError, match="exists already"):
         flower.run_round(Wire(configs), context)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -14,16 +13,18 @@ from typing import Any, ClassVar, Self
 from graphquilt.errors import FormatError, InputError
 from graphquilt.federated.messages import (
     KEY_BYTES,
-    Checks,
+    Checksum,
+    Name,
+    Names,
+    Size,
     check_party_name,
+    checks_of,
     digest,
-    is_hex,
-    is_party_name,
     read_file,
     subkey,
     write_file,
 )
-from graphquilt.files import is_checksum, is_size
+from graphquilt.files import is_checksum
 
 MOST_PARTIES = 1000
 
@@ -44,19 +45,12 @@ class Agreement:
         A random number, and its digest under the parties' key, by which a party sees that it has the right key.
     """
 
-    name: str
-    dim: int
-    parties: tuple[str, ...]
-    nonce: str
-    key_check: str
+    name: Name
+    dim: Size
+    parties: Names
+    nonce: Checksum
+    key_check: Checksum
     kind: ClassVar[str]
-    checks: ClassVar[Checks] = {
-        "name": is_party_name,
-        "dim": is_size,
-        "parties": lambda value: isinstance(value, list) and all(map(is_party_name, value)),
-        "nonce": is_checksum,
-        "key_check": is_checksum,
-    }
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.parties):
@@ -90,19 +84,19 @@ class Agreement:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """Read what ``save`` wrote, and refuse what was changed."""
-        values, _ = read_file(Path(path), (cls.kind,), {**cls.checks, "id": is_checksum})
+        values, _ = read_file(Path(path), (cls.kind,), {**checks_of(cls), "id": is_checksum})
+        expected = values.pop("id")
         try:
-            made = cls(**cls._read(values))
+            made = cls(**cls._from_json(values))
         except InputError as error:
             raise FormatError(f"{path} is not a sound {cls.kind}: {error}") from error
-        if made.id != values["id"]:
-            raise FormatError(f"{path} was changed: its content is not that of {values['id'][:8]}.")
+        if made.id != expected:
+            raise FormatError(f"{path} was changed: its content is not that of {expected[:8]}.")
         return made
 
     @classmethod
-    def _read(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields from the values in a file."""
-        return {**{field.name: values[field.name] for field in fields(cls)}, "parties": tuple(values["parties"])}
+    def _from_json(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {**values, "parties": tuple(values["parties"])}
 
 
 def keyed(key: bytes, purpose: str, value: object) -> str:
@@ -124,7 +118,7 @@ def save_key(key: bytes, path: str | PathLike[str]) -> None:
 
 def load_key(path: str | PathLike[str], agreed: Agreement | None = None) -> bytes:
     """Read what :func:`save_key` wrote, and refuse the key of another round."""
-    key = bytes.fromhex(read_file(Path(path), ("key",), {"key": is_hex(KEY_BYTES)})[0]["key"])
+    key = bytes.fromhex(read_file(Path(path), ("key",), {"key": is_checksum})[0]["key"])
     if agreed is not None:
         agreed.check_key(key, str(path))
     return key

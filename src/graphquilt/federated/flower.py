@@ -17,8 +17,6 @@ from logging import ERROR, INFO
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from graphquilt.cli import SourceFlags
 from graphquilt.errors import FormatError, InputError, JobError, needs_extra
 from graphquilt.federated.commands import NetworkFlags, refuse_keys
@@ -31,7 +29,7 @@ from graphquilt.federated.sums import combine
 from graphquilt.jobs import format_of, write_embedding
 
 with needs_extra("a round over a network", "flower"):
-    from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+    from flwr.app import ConfigRecord, Context, Message, RecordDict
     from flwr.clientapp import ClientApp
     from flwr.common.logger import log
     from flwr.serverapp import Grid, ServerApp
@@ -43,39 +41,32 @@ ENDED = (
     "The round ends here: without them the masks do not cancel, and what the others sent is noise. Start it again when "
     "they are back, and everybody sends the same bytes; for a round without them, invite the others anew."
 )
-
-
 Value = TypeVar("Value")
 
 
-def to_bytes(value: Card | Contribution | Directions) -> bytes:
-    """Return the file of a value."""
+def pack(*values: Card | Contribution | Directions) -> ConfigRecord:
+    """Return a record with the files of values."""
+    contents = []
     with tempfile.TemporaryDirectory() as folder:
-        value.save(Path(folder, "file"))
-        return Path(folder, "file").read_bytes()
+        path = Path(folder, "file")
+        for value in values:
+            value.save(path)
+            contents.append(path.read_bytes())
+    return ConfigRecord({"files": contents})
 
 
-def from_bytes(content: object, load: Callable[[Path], Value]) -> Value:
-    """Read the file of a value; who wrote it is checked where it is used."""
-    if not isinstance(content, bytes):
+def unpack(record: object, load: Callable[[Path], Value]) -> list[Value]:
+    """Read the values that :func:`pack` put into a record; who wrote them is checked where they are used."""
+    contents = record.get("files") if isinstance(record, ConfigRecord) else None
+    if not isinstance(contents, list) or not all(isinstance(content, bytes) for content in contents):
         raise FormatError("a message of the network has no file in it.")
+    values = []
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "message").write_bytes(content)
-        return load(Path(folder, "message"))
-
-
-def pack(value: Contribution | Directions) -> RecordDict:
-    """Return a record with the file of a value."""
-    return RecordDict({"file": ArrayRecord({"file": Array(np.frombuffer(to_bytes(value), dtype=np.uint8))})})
-
-
-def unpack(content: RecordDict, load: Callable[[Path], Value]) -> Value:
-    """Read the value that :func:`pack` put into a record."""
-    try:
-        array = content["file"]["file"].numpy()
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError("a message of the network has no file in it.") from error
-    return from_bytes(np.asarray(array, dtype=np.uint8).tobytes(), load)
+        path = Path(folder, "message")
+        for content in contents:
+            path.write_bytes(content)
+            values.append(load(path))
+    return values
 
 
 # The party, on its SuperNode.
@@ -98,8 +89,7 @@ def _network(context: Context) -> tuple[Network, list[str] | None]:
 
 def _agreed(message: Message, context: Context) -> Round:
     """Return the round of the party's own invitation, with the cards that the network brought."""
-    cards = [from_bytes(content, Card.load) for content in message.content["cards"]["cards"]]
-    return Round.of(Invitation.load(_path(context, "invitation")), cards)
+    return Round.of(Invitation.load(_path(context, "invitation")), unpack(message.content.get("cards"), Card.load))
 
 
 def show_card(message: Message, context: Context) -> RecordDict:  # noqa: ARG001
@@ -107,25 +97,26 @@ def show_card(message: Message, context: Context) -> RecordDict:  # noqa: ARG001
     member, invitation = Home(_path(context, "home")).member(), Invitation.load(_path(context, "invitation"))
     if member is None or member.card.invitation != invitation.id:
         raise InputError(f"this party has not joined '{invitation.name}' yet: graphquilt federate join.")
-    return RecordDict({"card": ConfigRecord({"card": to_bytes(member.card)})})
+    return RecordDict({"file": pack(member.card)})
 
 
 def add(message: Message, context: Context) -> RecordDict:
     """Return the masked sum of the party for one step."""
     agreed, received = _agreed(message, context), None
     if "file" in message.content:
-        received = unpack(message.content, Directions.load)
+        (received,) = unpack(message.content["file"], Directions.load)
     code = Path(str(context.node_config.get("confirm", "")))
     confirmed = code.read_text(encoding="utf-8").strip() if code.is_file() else None
     home = Home(_path(context, "home"))
     home.check_cards(agreed, confirmed=confirmed)  # before the work
     network, names = _network(context)
-    return pack(home.contribute(network, agreed, received=received, names=names, confirmed=confirmed))
+    made = home.contribute(network, agreed, received=received, names=names, confirmed=confirmed)
+    return RecordDict({"file": pack(made)})
 
 
 def finish(message: Message, context: Context) -> RecordDict:
     """Embed the party's own nodes, write them where only the party looks, and end the round."""
-    agreed, received = _agreed(message, context), unpack(message.content, Directions.load)
+    agreed, (received,) = _agreed(message, context), unpack(message.content.get("file"), Directions.load)
     home, out = Home(_path(context, "home")), _path(context, "out")
     network, names = _network(context)
     made = home.embed(network, agreed, received, names=names)
@@ -204,19 +195,18 @@ def run_round(grid: Grid, context: Context) -> None:
         raise InputError(f"{out} exists already: name a new file.")
     nodes = _wait(grid, len(invitation.parties), float(config["wait"]))
     ask = _Asking(grid, nodes, patience)
-    cards = [from_bytes(reply["card"]["card"], Card.load) for reply in ask("query.card", RecordDict({})).values()]
+    cards = ask("query.card", RecordDict({}), Card.load)
     agreed = Round.of(invitation, cards)
     log(INFO, "%s: %s have joined. Code of the cards: %s.", invitation.name, ", ".join(invitation.parties), agreed.code)
     ask.parties = {node: card.party for node, card in zip(nodes, cards, strict=True)}
-    listed = ConfigRecord({"cards": [to_bytes(card) for card in agreed.cards]})
+    content = RecordDict({"cards": pack(*agreed.cards)})
     made: Directions | None = None
     while made is None or not made.complete:
-        content = RecordDict({"cards": listed, **({} if made is None else dict(pack(made)))})
-        sums = [unpack(reply, Contribution.load) for reply in ask("train.add", content).values()]
-        made = combine(agreed, sums, before=made)
+        made = combine(agreed, ask("train.add", content, Contribution.load), before=made)
+        content["file"] = pack(made)
         log(INFO, "step %d: the total of %d nodes.", made.step, agreed.n_nodes)
     made.save(out)
-    ask("train.finish", RecordDict({"cards": listed, **dict(pack(made))}))
+    ask("train.finish", content)
     log(INFO, "Done: all parties have embedded. Directions %s keep %.0f %%.", made.code, 100 * made.share)
 
 
@@ -227,7 +217,7 @@ class _Asking:
         self.grid, self.nodes, self.patience = grid, nodes, patience
         self.parties: Mapping[int, str] = {}
 
-    def __call__(self, kind: str, content: RecordDict) -> dict[int, RecordDict]:
+    def __call__(self, kind: str, content: RecordDict, load: Callable[[Path], Value] | None = None) -> list[Value]:
         messages = [Message(content, dst_node_id=node, message_type=kind) for node in self.nodes]
         replies = {
             reply.metadata.src_node_id: reply.content
@@ -240,7 +230,7 @@ class _Asking:
             parts = [f"no answer in {self.patience:g} s from {self._named(silent)}"] if silent else []
             parts += [f"refused by {self._named(refused)}, whose own log says why"] if refused else []
             raise JobError(f"{'; '.join(parts)}. {ENDED}")
-        return {node: replies[node] for node in self.nodes}
+        return [] if load is None else [unpack(replies[node].get("file"), load)[0] for node in self.nodes]
 
     def _named(self, nodes: Iterable[int]) -> str:
         return ", ".join(sorted(self.parties.get(node, f"SuperNode {node}") for node in nodes))

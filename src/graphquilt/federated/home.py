@@ -17,8 +17,8 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError
-from graphquilt.federated.keys import CARD, Card, Member, new_signing_key
-from graphquilt.federated.messages import KEY_BYTES, Checks, digest, is_hex, is_party_name, read_file, write_file
+from graphquilt.federated.keys import Card, Member, new_signing_key
+from graphquilt.federated.messages import Checks, checks_of, digest, is_party_name, read_file, write_file
 from graphquilt.federated.round import Invitation, Round, join
 from graphquilt.federated.signal import Network
 from graphquilt.federated.sum_messages import Contribution, Directions
@@ -30,13 +30,10 @@ DIFFERENCE = (
     "The difference of two totals is what the parties contributed that are in only one of the rounds; if that is one "
     "party, it is shown."
 )
-
-
-IS_KEY = is_hex(KEY_BYTES)
 ENTRY: Checks = {
     **dict.fromkeys(("round", "invitation", "data"), is_checksum),
     "name": is_party_name,
-    "signers": lambda value: isinstance(value, list) and all(map(IS_KEY, value)),
+    "signers": lambda value: isinstance(value, list) and all(map(is_checksum, value)),
 }
 
 
@@ -47,7 +44,7 @@ def _is_ledger(value: object) -> bool:
 
 
 def _is_known(value: object) -> bool:
-    return isinstance(value, dict) and all(is_party_name(name) and IS_KEY(key) for name, key in value.items())
+    return isinstance(value, dict) and all(is_party_name(name) and is_checksum(key) for name, key in value.items())
 
 
 class Home:
@@ -61,9 +58,10 @@ class Home:
         path = self.folder / SECRETS
         if not path.exists():
             return None
-        values, _ = read_file(path, ("secret of a round",), {**CARD, "exchange_secret": IS_KEY, "key": IS_KEY})
-        exchange, parties = (bytes.fromhex(values[name]) for name in ("exchange_secret", "key"))
-        return Member(Card(**{name: values[name] for name in CARD}), self._signing(), exchange, parties)
+        checks = {**checks_of(Card), "exchange_secret": is_checksum, "key": is_checksum}
+        values, _ = read_file(path, ("secret of a round",), checks)
+        exchange, key = (bytes.fromhex(values.pop(name)) for name in ("exchange_secret", "key"))
+        return Member(Card(**values), self._signing(), exchange, key)
 
     def join(self, network: Network, invitation: Invitation, key: bytes, *, party: str) -> tuple[Member, list[str]]:
         """Accept an invitation, and return the party and what it should know; asked again, it gives the same card.
@@ -183,7 +181,7 @@ class Home:
         return sorted(int(path.name[5:]) for path in self.folder.glob("sent-*") if path.name[5:].isdigit())
 
     def _identity(self) -> dict[str, Any]:
-        return read_file(self.folder / IDENTITY, (IDENTITY,), {"signing": IS_KEY, "known": _is_known})[0]
+        return read_file(self.folder / IDENTITY, (IDENTITY,), {"signing": is_checksum, "known": _is_known})[0]
 
     def _signing(self) -> bytes:
         return bytes.fromhex(self._identity()["signing"])

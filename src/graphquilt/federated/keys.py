@@ -17,15 +17,17 @@ import numpy.typing as npt
 from graphquilt.errors import InputError, needs_extra
 from graphquilt.federated.messages import (
     KEY_BYTES,
-    Checks,
+    Checksum,
+    Key,
+    Name,
+    Signature,
+    Size,
     canonical,
-    is_hex,
-    is_party_name,
+    checks_of,
     read_file,
     readable,
     write_file,
 )
-from graphquilt.files import is_checksum, is_size
 
 
 def _crypto() -> Any:
@@ -90,13 +92,13 @@ class Card:
     hexadecimal digits: the long-lived one to sign with, and the one of this round.
     """
 
-    invitation: str
-    party: str
-    nodes: int
-    border: int
-    signing: str
-    exchange: str
-    signature: str = field(default="", repr=False)
+    invitation: Checksum
+    party: Name
+    nodes: Size
+    border: Size
+    signing: Key
+    exchange: Key
+    signature: Signature = field(default="", repr=False)
 
     @property
     def content(self) -> dict[str, object]:
@@ -119,19 +121,7 @@ class Card:
     @classmethod
     def load(cls, path: Path) -> Card:
         """Read a card; whether it is sound is checked where it is used."""
-        values, _ = read_file(path, ("card",), CARD)
-        return cls(**{name: values[name] for name in CARD})
-
-
-CARD: Checks = {
-    "invitation": is_checksum,
-    "party": is_party_name,
-    "nodes": is_size,
-    "border": is_size,
-    "signing": is_hex(KEY_BYTES),
-    "exchange": is_hex(KEY_BYTES),
-    "signature": is_hex(64),
-}
+        return cls(**read_file(path, ("card",), checks_of(cls))[0])
 
 
 @dataclass(frozen=True)

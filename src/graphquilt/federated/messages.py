@@ -15,9 +15,9 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Annotated, Any, BinaryIO, TypeAlias, get_type_hints
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from graphquilt.errors import FormatError, InputError
 from graphquilt.files import (
     array_checksum,
     is_checksum,
+    is_size,
     load_arrays,
     map_arrays,
     read_sealed,
@@ -62,24 +63,12 @@ def digest(content: Mapping[str, object]) -> str:
 
 
 def readable(checksum: str) -> str:
-    """Return the first 96 bits of a SHA-256 as people read them to each other.
-
-    Examples
-    --------
-    >>> readable("0123456789abcdef0123456789abcdef")
-    '0123-4567-89ab-cdef-0123-4567'
-    """
+    """Return the first 96 bits of a SHA-256 as people read them to each other, as 0123-4567-…."""
     return "-".join(checksum[k : k + 4] for k in range(0, 24, 4))
 
 
 def is_party_name(name: object) -> bool:
-    """Return whether a value can be the name of a party: it is fit for a file name, and means nothing else there.
-
-    Examples
-    --------
-    >>> is_party_name("bank-a"), is_party_name("../bank"), is_party_name("")
-    (True, False, False)
-    """
+    """Return whether a value can be the name of a party: it is fit for a file name, and means nothing else there."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
@@ -92,14 +81,31 @@ def check_party_name(name: str) -> None:
         )
 
 
-def is_hex(count: int) -> Callable[[object], bool]:
-    """Return a check for so many bytes in hexadecimal digits."""
-    return lambda value: isinstance(value, str) and len(value) == 2 * count and set(value) <= set("0123456789abcdef")
-
-
 def is_share(value: object) -> bool:
     """Return whether a value from a header is a finite number of at least 0."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+
+
+# Types of fields that files hold; each has the check of a value that comes from a file.
+Size = Annotated[int, is_size]
+Share = Annotated[float, is_share]
+Flag = Annotated[bool, lambda value: isinstance(value, bool)]
+Facts = Annotated[Mapping[str, Any], lambda value: isinstance(value, dict)]
+Kind = Annotated[str, lambda value: value in KINDS]
+Name = Annotated[str, is_party_name]
+Names = Annotated[tuple[str, ...], lambda value: isinstance(value, list) and all(map(is_party_name, value))]
+Checksum = Annotated[str, is_checksum]
+MaybeChecksum = Annotated[str | None, lambda value: value is None or is_checksum(value)]
+Key = Annotated[str, is_checksum]  # 32 bytes, too
+Signature = Annotated[
+    str, lambda value: isinstance(value, str) and len(value) == 128 and set(value) <= set("0123456789abcdef")
+]
+
+
+def checks_of(record: type) -> Checks:
+    """Return the checks of the fields of a record, by name; a field without one is not in the header of its file."""
+    hints = get_type_hints(record, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
 
 
 def described(arrays: Mapping[str, AnyArray]) -> dict[str, object]:
@@ -153,7 +159,7 @@ def write_file(
 def read_file(path: Path, kinds: tuple[str, ...], checks: Checks) -> tuple[dict[str, Any], dict[str, AnyArray]]:
     """Read what :func:`write_file` wrote, and refuse another kind, and facts that are missing or not what they must be.
 
-    Returns the ``kind`` and the facts that have a check, and the arrays.
+    Returns the facts that have a check, and the arrays.
     """
     try:
         if is_archive(path):
@@ -179,7 +185,7 @@ def read_file(path: Path, kinds: tuple[str, ...], checks: Checks) -> tuple[dict[
     if wrong or not intact or content.get("arrays", {}) != described(arrays):
         reason = f"{wrong[0]} is missing or not valid" if wrong else "it was changed: its checksums differ"
         raise FormatError(f"{path} is not a sound file of a federated round: {reason}. {_AGAIN}")
-    return {name: content.get(name) for name in ("kind", *checks)}, arrays
+    return {name: content.get(name) for name in checks}, arrays
 
 
 def kind_of(path: Path) -> str:
@@ -210,16 +216,13 @@ class Message:
     the HMAC-SHA256 of everything else under the parties' key, None if the coordinator wrote the message.
     """
 
-    kind: str
-    round: str
-    round_name: str
-    sender: str
-    facts: Mapping[str, Any]
-    arrays: Mapping[str, AnyArray]
-    authentication: str | None = None
-
-    def __repr__(self) -> str:
-        return f"Message({self.kind} of {self.sender} in round {self.round_name!r}, {', '.join(self.arrays)})"
+    kind: Kind
+    round: Checksum
+    round_name: Name
+    sender: Name
+    facts: Facts
+    arrays: Mapping[str, AnyArray] = field(repr=False)
+    authentication: MaybeChecksum = None
 
     def authenticated(self, key: bytes) -> Message:
         """Return the message with its HMAC under the parties' key."""
@@ -237,7 +240,7 @@ class Message:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Message:
         """Read a message, and refuse one that is damaged or of another version; it is not authenticated here."""
-        values, arrays = read_file(Path(path), KINDS, MESSAGE)
+        values, arrays = read_file(Path(path), KINDS, checks_of(cls))
         return cls(**values, arrays=arrays)
 
     def _header(self) -> dict[str, object]:
@@ -247,12 +250,3 @@ class Message:
     def _mac(self, key: bytes) -> str:
         content = {**self._header(), "kind": self.kind, "arrays": described(self.arrays)}
         return hmac.digest(subkey(key, "authentication"), canonical(content), "sha256").hex()
-
-
-MESSAGE: Checks = {
-    "round": is_checksum,
-    "round_name": is_party_name,
-    "sender": is_party_name,
-    "facts": lambda value: isinstance(value, dict),
-    "authentication": lambda value: value is None or is_checksum(value),
-}

@@ -12,9 +12,8 @@ from typing import ClassVar
 from graphquilt.errors import InputError
 from graphquilt.federated.agreement import Agreement, keyed, new_key
 from graphquilt.federated.keys import Card, Member, new_signing_key
-from graphquilt.federated.messages import Checks, digest, is_share, readable, subkey
+from graphquilt.federated.messages import Flag, MaybeChecksum, Share, Size, digest, readable, subkey
 from graphquilt.federated.signal import SENSITIVITY, UNIT_BITS, WIDEST, CommonSignal, Network, noise_multiplier
-from graphquilt.files import is_checksum, is_size
 
 TWO = (
     "a round of two parties shows each the other's total: what the directions keep of it, minus one's own part. Name a "
@@ -41,23 +40,16 @@ class Invitation(Agreement):
         Differential privacy of what each party contributes; an epsilon of 0 is none.
     """
 
-    features: int = 0
-    names: str | None = None
-    buckets: int = 0
-    edges: float = 1.0
-    per_bucket: int = 0
-    least: int = 1
-    two_parties: bool = False
-    epsilon: float = 0.0
-    delta: float = 1e-6
+    features: Size = 0
+    names: MaybeChecksum = None
+    buckets: Size = 0
+    edges: Share = 1.0
+    per_bucket: Size = 0
+    least: Size = 1
+    two_parties: Flag = False
+    epsilon: Share = 0.0
+    delta: Share = 1e-6
     kind: ClassVar[str] = "invitation"
-    checks: ClassVar[Checks] = {
-        **Agreement.checks,
-        **dict.fromkeys(("features", "buckets", "per_bucket", "least"), is_size),
-        "names": lambda value: value is None or is_checksum(value),
-        **dict.fromkeys(("edges", "epsilon", "delta"), is_share),
-        "two_parties": lambda value: isinstance(value, bool),
-    }
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,20 +13,19 @@ from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError
 from graphquilt.federated.keys import sign
 from graphquilt.federated.messages import (
-    Checks,
+    Checksum,
+    Name,
+    Share,
+    Signature,
+    Size,
+    checks_of,
     described,
     digest,
-    is_hex,
-    is_party_name,
-    is_share,
     read_file,
     readable,
     write_file,
 )
-from graphquilt.files import is_checksum, is_size
 
-STEP: Checks = {"round": is_checksum, "step": is_size}
-SENT: Checks = {**STEP, "party": is_party_name, "context": is_checksum, "signature": is_hex(64)}
 ANSWERS = ({"basis"}, {"blocks", "products", "kept"}, {"directions", "scale"}, {"basis", "directions", "scale"})
 
 
@@ -38,12 +37,12 @@ class Contribution:
     with the masks, modulo 2^64. The party signs all of it.
     """
 
-    round: str
-    step: int
-    party: str
-    context: str
+    round: Checksum
+    step: Size
+    party: Name
+    context: Checksum
     values: npt.NDArray[np.uint64] = field(repr=False)
-    signature: str = field(default="", repr=False)
+    signature: Signature = field(default="", repr=False)
 
     @property
     def content(self) -> dict[str, object]:
@@ -57,16 +56,17 @@ class Contribution:
 
     def save(self, path: Path) -> None:
         """Write the contribution to a file that only its owner can read."""
-        write_file(path, "contribution", {name: getattr(self, name) for name in SENT}, {"values": self.values})
+        facts = {name: getattr(self, name) for name in checks_of(Contribution)}
+        write_file(path, "contribution", facts, {"values": self.values})
 
     @classmethod
     def load(cls, path: Path) -> Contribution:
         """Read a contribution; who signed it is checked where it is used."""
-        facts, arrays = read_file(path, ("contribution",), SENT)
+        facts, arrays = read_file(path, ("contribution",), checks_of(cls))
         values = arrays.get("values", np.empty(0))
         if values.dtype != np.uint64 or values.ndim != 1:
             raise FormatError(f"{path} is not a sound contribution. It may be damaged; ask for it again.")
-        return cls(values=values, **{name: facts[name] for name in SENT})
+        return cls(values=values, **facts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,10 +85,10 @@ class Directions:
         What the coordinator needs for the next step, and keeps to itself.
     """
 
-    round: str
-    step: int
+    round: Checksum
+    step: Size
     arrays: Mapping[str, AnyArray] = field(repr=False)
-    share: float = 0.0
+    share: Share = 0.0
     state: Mapping[str, AnyArray] = field(default_factory=dict, repr=False)
 
     @property
@@ -97,10 +97,14 @@ class Directions:
         return "directions" in self.arrays
 
     @property
+    def facts(self) -> dict[str, object]:
+        """What the header of its file says."""
+        return {"round": self.round, "step": self.step, "share": self.share}
+
+    @property
     def id(self) -> str:
         """The SHA-256 of everything that the parties get."""
-        facts = {"round": self.round, "step": self.step, "share": self.share}
-        return digest({**facts, "arrays": described(self.arrays)})
+        return digest({**self.facts, "arrays": described(self.arrays)})
 
     @property
     def code(self) -> str:
@@ -109,15 +113,13 @@ class Directions:
 
     def save(self, path: Path, *, state: bool = False) -> None:
         """Write what the parties get, or the coordinator's ``state``."""
-        facts = {"round": self.round, "step": self.step, "share": self.share}
-        write_file(path, "state" if state else "directions", facts, self.state if state else self.arrays)
+        write_file(path, "state" if state else "directions", self.facts, self.state if state else self.arrays)
 
     @classmethod
     def load(cls, path: Path, *, state: bool = False) -> Directions:
         """Read directions, or a ``state``."""
-        facts, arrays = read_file(path, ("state" if state else "directions",), {**STEP, "share": is_share})
+        facts, arrays = read_file(path, ("state" if state else "directions",), checks_of(cls))
         sound = set(arrays) in ANSWERS and all(array.ndim <= 2 for array in arrays.values())
         if not sound or not all(a.dtype.kind == "f" and bool(np.isfinite(a).all()) for a in arrays.values()):
             raise FormatError(f"{path} does not hold sound directions. It may be damaged; ask for it again.")
-        made = cls(**{name: facts[name] for name in ("round", "step", "share")}, arrays=arrays)
-        return replace(made, arrays={}, state=arrays) if state else made
+        return cls(**facts, arrays={}, state=arrays) if state else cls(**facts, arrays=arrays)

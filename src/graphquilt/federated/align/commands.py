@@ -181,8 +181,6 @@ def solve(
     from graphquilt.federated import Message, align
     from graphquilt.federated.messages import new_folder
 
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"{out} exists and is not empty. Name another folder.")
     result = align.solve(load_all(measurements, Message.load), align.Round.load(round), robust=robust)
     bad = result.verdict == "bad"
     if not bad:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError, OverlapError
 from graphquilt.federated.agreement import Agreement, new_key
-from graphquilt.federated.messages import Checks, Message
-from graphquilt.files import is_size
+from graphquilt.federated.messages import Flag, Message, Size
 from graphquilt.linalg import Motions
+
+
+def _are_motions(value: object) -> bool:
+    """Return whether a value from a file says which motions to undo."""
+    return (
+        isinstance(value, dict)
+        and value.keys() == vars(Motions()).keys()
+        and all(isinstance(one, bool) for one in value.values())
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,20 +38,10 @@ class Round(Agreement):
         Whether shared nodes are found by private set intersection, and not by pseudonyms.
     """
 
-    motions: Motions
-    least: int
-    psi: bool
+    motions: Annotated[Motions, _are_motions]
+    least: Size
+    psi: Flag
     kind: ClassVar[str] = "round"
-    checks: ClassVar[Checks] = {
-        **Agreement.checks,
-        "motions": lambda value: (
-            isinstance(value, dict)
-            and value.keys() == vars(Motions()).keys()
-            and all(isinstance(one, bool) for one in value.values())
-        ),
-        "least": is_size,
-        "psi": lambda value: isinstance(value, bool),
-    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,8 +81,8 @@ class Round(Agreement):
             self.check_invited(message.sender)
 
     @classmethod
-    def _read(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        return {**super()._read(values), "motions": Motions(**values["motions"])}
+    def _from_json(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {**super()._from_json(values), "motions": Motions(**values["motions"])}
 
 
 def invite(
