@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import OptimizeResult, minimize
 
-from graphquilt.arrays import BoolArray, Float64Array, FloatArray, Int64Array
+from graphquilt.arrays import Float64Array, FloatArray, Int64Array
 from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.evaluate.positions import checked_embedding, checked_labels
 
@@ -137,8 +137,8 @@ class InvariantLogistic:
     rotation; only rounding differs. The penalty with the best accuracy on the validation nodes is used, the stronger
     in a tie. A split stops after ``patience`` penalties without improvement.
 
-    L-BFGS minimises all splits as one batch. It starts from the bound of Böhning (1992) on the second derivatives,
-    :math:`\frac12 (X^\top X / m) + \lambda`, and most penalties need 5 to 20 steps.
+    L-BFGS minimises, from the minimum of the penalty before, in coordinates in which the bound of Böhning (1992) on the
+    second derivatives, :math:`\frac12 (X^\top X / m) + \lambda`, is the identity: most penalties need 5 to 20 steps.
 
     Attributes
     ----------
@@ -178,25 +178,30 @@ class InvariantLogistic:
                 f"a split has no validation nodes, which choose one of {len(self.penalties)} penalties; add some, or "
                 "use InvariantLogistic(penalties=(0.01,))."
             )
-        problem = _TrainingRows.select(points, y, splits)
-        V = np.zeros((len(splits), problem.target.shape[1], problem.rows.shape[2]))
-        W = problem.weights(V)
-        highest, stale = np.full(len(splits), -1.0), np.zeros(len(splits), dtype=np.int64)
-        ids = np.arange(len(splits))
+        return np.stack([self._fit_split(points, y, split) for split in splits])
+
+    def _fit_split(self, points: Float64Array, y: Int64Array, split: Split) -> Float64Array:
+        """Return the weights of one split with the penalty that its validation nodes choose, (C, d + 1)."""
+        rows, basis = points[split.train], None
+        if len(rows) < points.shape[1] - 1:  # the best weights are combinations of the rows: use a basis of their span
+            basis, R = np.linalg.qr(rows[:, :-1].T)
+            rows = np.concatenate([R.T, rows[:, -1:]], axis=1)
+        target = np.eye(int(y.max()) + 1)[:, y[split.train]]
+        V = np.zeros((len(target), rows.shape[1]))
+        highest, stale = -1.0, 0
         for penalty in self.penalties:
-            V = _minimise(problem, V, penalty, self.tol)
-            weights = problem.weights(V)
-            nodes = [splits[k].validation for k in ids]
-            share = np.array([_accuracy(w, points, y, part) for w, part in zip(weights, nodes, strict=True)])
-            better = share > highest[ids] if several else np.ones(len(ids), dtype=np.bool_)
-            W[ids[better]], highest[ids[better]] = weights[better], share[better]
-            stale[ids] = np.where(better, 0, stale[ids] + 1)
-            active = stale[ids] < self.patience
-            if not active.any():
+            V = _minimise(rows, target, V, penalty, self.tol)
+            weights = V if basis is None else np.concatenate([V[:, :-1] @ basis.T, V[:, -1:]], axis=1)
+            if len(self.penalties) == 1:
+                return weights
+            accuracy = np.mean((weights @ points[split.validation].T).argmax(axis=0) == y[split.validation])
+            if accuracy > highest:
+                best, highest, stale = weights, float(accuracy), 0
+            else:
+                stale += 1
+            if stale == self.patience:
                 break
-            if not active.all():
-                ids, V, problem = ids[active], V[active], problem.only(active)
-        return W
+        return best
 
 
 def _standardise(X: FloatArray) -> Float64Array:
@@ -211,120 +216,51 @@ def _standardise(X: FloatArray) -> Float64Array:
     return points
 
 
-def _accuracy(W: Float64Array, points: Float64Array, y: Int64Array, nodes: Int64Array) -> float:
-    return float(np.mean((W @ points[nodes].T).argmax(axis=0) == y[nodes])) if len(nodes) else 0.0
+def _minimise(rows: Float64Array, target: Float64Array, V: Float64Array, penalty: float, tol: float) -> Float64Array:
+    """Return the weights of least penalised loss by L-BFGS from ``V``, (C, r + 1).
 
-
-@dataclass(frozen=True, eq=False)
-class _TrainingRows:
-    """The training nodes of some splits: rows (s, m, r + 1) that end with a one, and one-hot classes (s, C, m).
-
-    The best weights are combinations of the training rows. With fewer rows than dimensions, the rows are expressed in
-    an orthonormal basis (s, r, d) of their span, which preserves norms and makes them shorter.
+    ``rows (m, r + 1)`` end with a one, and ``target (C, m)`` is one where a row is of a class.
     """
+    m = len(rows)
+    shrink = np.append(np.full(rows.shape[1] - 1, penalty), 0.0)  # the bias is free
+    L = np.linalg.cholesky(0.5 / m * (rows.T @ rows) + np.diag(shrink))
+    inverse = np.linalg.inv(L)
+    size = np.inf
 
-    rows: Float64Array
-    target: Float64Array
-    basis: Float64Array | None
-
-    @classmethod
-    def select(cls, points: Float64Array, y: Int64Array, splits: list[Split]) -> _TrainingRows:
-        rows = np.stack([points[split.train] for split in splits])
-        classes = np.eye(int(y.max()) + 1)
-        target = np.stack([classes[:, y[split.train]] for split in splits])
-        if rows.shape[1] >= rows.shape[2] - 1:
-            return cls(rows, target, None)
-        Q, R = np.linalg.qr(rows[:, :, :-1].transpose(0, 2, 1))
-        short = np.concatenate([R.transpose(0, 2, 1), rows[:, :, -1:]], axis=2)
-        return cls(short, target, np.ascontiguousarray(Q.transpose(0, 2, 1)))
-
-    def only(self, active: BoolArray) -> _TrainingRows:
-        return _TrainingRows(self.rows[active], self.target[active], None if self.basis is None else self.basis[active])
-
-    def weights(self, V: Float64Array) -> Float64Array:
-        """Return weights in the coordinates of the points, (s, C, d + 1)."""
-        if self.basis is None:
-            return V.copy()
-        return np.concatenate([V[:, :, :-1] @ self.basis, V[:, :, -1:]], axis=2)
-
-    def loss_and_gradient(self, V: Float64Array, penalty: float) -> tuple[Float64Array, Float64Array]:
-        """Return the penalised loss, (s,), and its gradient, (s, C, r + 1)."""
-        Z = V @ self.rows.transpose(0, 2, 1)
-        Z -= Z.max(axis=1, keepdims=True)
-        true = np.einsum("scm,scm->sm", Z, self.target)
+    def loss_and_gradient(u: Float64Array) -> tuple[float, Float64Array]:
+        nonlocal size
+        W = u.reshape(V.shape) @ inverse
+        Z = W @ rows.T
+        Z -= Z.max(axis=0)
+        loss = -np.vdot(Z, target)
         np.exp(Z, out=Z)
-        total = Z.sum(axis=1)
-        loss = (np.log(total) - true).mean(axis=1)
-        Z /= total[:, None]
-        Z -= self.target
-        gradient = Z @ self.rows
-        gradient /= self.rows.shape[1]
-        gradient[:, :, :-1] += penalty * V[:, :, :-1]
-        return loss + 0.5 * penalty * _products(V[:, :, :-1], V[:, :, :-1]), gradient
+        total = Z.sum(axis=0)
+        loss = (loss + np.log(total).sum()) / m + 0.5 * np.vdot(W * shrink, W)
+        gradient = (Z / total - target) @ rows / m + W * shrink
+        size = float(np.linalg.norm(gradient))
+        return float(loss), (gradient @ inverse.T).ravel()
 
-    def inverse_bound(self, penalty: float) -> Float64Array:
-        """Return the inverse of an upper bound on the second derivatives of every class, (s, r + 1, r + 1)."""
-        B = self.rows.transpose(0, 2, 1) @ self.rows
-        B *= 0.5 / self.rows.shape[1]
-        diagonal = np.arange(B.shape[1] - 1)
-        B[:, diagonal, diagonal] += penalty
-        return np.asarray(np.linalg.inv(B), dtype=np.float64)
+    def stop(intermediate_result: OptimizeResult) -> None:  # noqa: ARG001  (SciPy passes it by name)
+        if size <= tol:
+            raise StopIteration
 
-
-def _minimise(problem: _TrainingRows, V: Float64Array, penalty: float, tol: float) -> Float64Array:
-    """Return the weights of least penalised loss by L-BFGS from ``V``, (s, C, r + 1); converged splits drop out."""
-    V, ids = V.copy(), np.arange(len(V))
-    W, bound = V, problem.inverse_bound(penalty)
-    loss, gradient = problem.loss_and_gradient(W, penalty)
-    pairs: list[tuple[Float64Array, Float64Array, Float64Array]] = []
-    for _ in range(_STEPS):
-        size = np.sqrt(_products(gradient, gradient))
-        active = size > tol
-        if not active.all():
-            V[ids] = W
-            if not active.any():
-                return V
-            ids, W, bound, loss, gradient = ids[active], W[active], bound[active], loss[active], gradient[active]
-            pairs = [(s[active], g[active], c[active]) for s, g, c in pairs]
-            problem = problem.only(active)
-        direction = _direction(gradient, bound, pairs)
-        slope = _products(gradient, direction)
-        step = np.ones(len(ids))
-        for _ in range(40):
-            moved = W - step[:, None, None] * direction
-            new_loss, new_gradient = problem.loss_and_gradient(moved, penalty)
-            too_far = new_loss > loss - 1e-4 * step * slope + 1e-14
-            if not too_far.any():
-                break
-            step[too_far] /= 2
-        change, turn = moved - W, new_gradient - gradient
-        curvature = _products(change, turn)  # positive up to rounding: the penalised loss is strictly convex
-        known = curvature > 1e-12 * _products(turn, turn)
-        inverse = np.divide(1, curvature, out=np.zeros(len(ids)), where=known)
-        pairs = [*pairs[-_MEMORY + 1 :], (change, turn, inverse)]
-        W, loss, gradient = moved, new_loss, new_gradient
-    raise ConvergenceError(
-        f"logistic regression with penalty {penalty:.3g} has a gradient of {size.max():.2g} after {_STEPS} steps, "
-        f"above the tolerance of {tol:.2g}. Use stronger penalties or a larger tol.",
-        residual=float(size.max()),
+    start = (V @ L).ravel()
+    loss_and_gradient(start)
+    if size <= tol:
+        return V
+    result = minimize(
+        loss_and_gradient,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        callback=stop,
+        options={"maxiter": _STEPS, "maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0},
     )
-
-
-def _direction(
-    gradient: Float64Array, bound: Float64Array, pairs: Sequence[tuple[Float64Array, Float64Array, Float64Array]]
-) -> Float64Array:
-    """Multiply the gradient by L-BFGS's approximation of the inverse second derivatives (Nocedal 1980)."""
-    q, factors = gradient.copy(), []
-    for change, turn, inverse in reversed(pairs):
-        factor = inverse * _products(change, q)
-        q -= factor[:, None, None] * turn
-        factors.append(factor)
-    q = q @ bound
-    for (change, turn, inverse), factor in zip(pairs, reversed(factors), strict=True):
-        q += (factor - inverse * _products(turn, q))[:, None, None] * change
-    return q
-
-
-def _products(A: Float64Array, B: Float64Array) -> Float64Array:
-    """Return the inner product of each pair of matrices, (s,)."""
-    return np.asarray(np.einsum("scd,scd->s", A, B))
+    loss_and_gradient(result.x)
+    if size > tol:
+        raise ConvergenceError(
+            f"logistic regression with penalty {penalty:.3g} has a gradient of {size:.2g} after {result.nit} steps, "
+            f"above the tolerance of {tol:.2g}. Use stronger penalties or a larger tol.",
+            residual=size,
+        )
+    return np.asarray(result.x.reshape(V.shape) @ inverse)
