@@ -41,6 +41,7 @@ def markers(job):
     return {path: path.stat().st_mtime_ns for path in Path(job).glob("patches/*/embedding.json")}
 
 
+@pytest.mark.slow
 def test_twenty_kills_at_seeded_moments_lose_nothing(tmp_path):
     rng = np.random.default_rng(2026)
     job, finished, kills, hits = tmp_path / "job", {}, 0, 0

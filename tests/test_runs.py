@@ -261,6 +261,7 @@ def test_a_wrong_recipe_is_refused(wrong):
 # Real kills and a real cluster
 
 
+@pytest.mark.slow
 def test_a_killed_command_with_runs_goes_on(tmp_path):
     needs("torch")
     edges = tmp_path / "edges.csv"

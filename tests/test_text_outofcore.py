@@ -140,6 +140,7 @@ def test_bad_rows_of_parquet_are_skipped_out_of_core(tmp_path, caplog):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak of memory from /proc")
+@pytest.mark.slow
 def test_text_takes_at_most_twelve_times_its_size_in_memory(tmp_path):
     """Ids of 8 letters, of one digit, which packed take next to nothing, and ids that occur once.
 
