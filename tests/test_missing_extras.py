@@ -22,7 +22,6 @@ PLACES = {
     "gq.GAE(4)(graph, 0)": "torch",
     "gq.DGI(4)(graph, 0)": "torch",
     "gq.embedders.Encoder.load('encoder.safetensors')": "torch",
-    "gq.KaMinPar(2)(graph)": "partition",
     "gq.Louvain()(graph)": "partition",
     "gq.Leiden()(graph)": "partition",
     "gq.graph.to_networkx(graph)": "all",

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extras import needs
-from graphquilt import Fennel, Graph, KaMinPar, Leiden, Louvain, Metis, merge_small
+from graphquilt import Fennel, Graph, Leiden, Louvain, Metis, merge_small
 from graphquilt.errors import FormatError, InputError
 from graphquilt.patches import CoarseGraph, Multilevel, coarse_graph, edge_cut, fine_clusters, merge_clusters
 from graphquilt.testing.checks import check_partitioner, sample_graphs
@@ -26,7 +26,6 @@ def random_graph(n, m, seed, *, weighted=False):
     [
         Metis(3),
         Metis(24),
-        KaMinPar(3),
         Fennel(3),
         Fennel(24),
         Fennel(20),
@@ -37,8 +36,6 @@ def random_graph(n, m, seed, *, weighted=False):
     ids=str,
 )
 def test_the_contract(partitioner):
-    if isinstance(partitioner, KaMinPar):
-        needs("kaminpar")
     check_partitioner(partitioner, n_patches=partitioner.n_patches)
 
 
@@ -135,18 +132,16 @@ def test_more_passes_cut_less_and_memory_maps_do_as_well(tmp_path):
         assert np.array_equal(Fennel(8, order=order)(mapped), Fennel(8, order=order)(graph))
 
 
-def test_metis_and_kaminpar_use_weights():
-    needs("kaminpar")
+def test_metis_uses_weights():
     # A complete graph: only the weights tell its two halves apart.
     A = np.full((8, 8), 0.01)
     A[:4, :4] = A[4:, 4:] = 5.0
     np.fill_diagonal(A, 0)
     order = np.random.default_rng(3).permutation(8)
     graph = Graph(sp.csr_array(A[np.ix_(order, order)]))
-    for partitioner in (Metis(2), KaMinPar(2, balance=1.1)):
-        labels = partitioner(graph)
-        assert len(set(labels[order < 4])) == 1
-        assert edge_cut(graph, labels) == pytest.approx(0.16)
+    labels = Metis(2)(graph)
+    assert len(set(labels[order < 4])) == 1
+    assert edge_cut(graph, labels) == pytest.approx(0.16)
 
 
 @pytest.mark.parametrize("graph", ["dense", "sparse", "dense between clusters"])
@@ -168,10 +163,8 @@ def test_metis_bisects_where_many_clusters_of_a_dense_graph_would_crash_it(graph
     assert np.bincount(labels).max() <= 8
 
 
-@pytest.mark.parametrize("method", [Metis, Fennel, KaMinPar])
+@pytest.mark.parametrize("method", [Metis, Fennel])
 def test_too_many_clusters(method):
-    if method is KaMinPar:
-        needs("kaminpar")
     graph = sample_graphs()["path"]
     with pytest.raises(InputError, match="25 clusters of a graph with 24 nodes"):
         method(25)(graph)
@@ -187,8 +180,6 @@ def test_bad_parameters():
         Fennel(2, balance=0.9)
     with pytest.raises(InputError, match="'backwards'"):
         Fennel(2, order="backwards")
-    with pytest.raises(InputError, match="must be above 1"):
-        KaMinPar(2, balance=1.0)
 
 
 @given(st.integers(1, 60), st.integers(0, 150), st.integers(1, 20), st.integers(1, 30))

@@ -28,7 +28,7 @@ CUTTINGS = {
     "metis": gq.Cutting(5, partitioner=gq.Metis(5, seed=3), degree=3.5, overlap=(4, 9)),
     "fennel": gq.Cutting(5, partitioner=gq.Fennel(5), edge_weight=gq.Conductance()),
     "multilevel": gq.Cutting(5, partitioner=gq.Multilevel(5)),
-    "kaminpar": gq.Cutting(5, partitioner=gq.KaMinPar(5), limits=gq.Limits(growth=3.0, degree=4)),
+    "limits": gq.Cutting(5, limits=gq.Limits(growth=3.0, degree=4)),
     "louvain": gq.Cutting(5, partitioner=gq.Louvain(), limits=gq.Limits.none()),
     "leiden": gq.Cutting(5, partitioner=gq.Leiden(), edge_weight=gq.Resistance()),
 }
@@ -68,7 +68,7 @@ def test_every_public_embedder_and_partitioner_is_tried_here():
         "TransformerEmbedder",
     }
     partitioners = public(patches) - {"Conductance", "Limits", "Patch", "PatchGraph", "Resistance"}
-    assert {name.lower() for name in partitioners} == {*CUTTINGS} - {"default"}
+    assert {name.lower() for name in partitioners} == {*CUTTINGS} - {"default", "limits"}
 
 
 class Reducer:

@@ -50,7 +50,6 @@ from .jobs import update as update
 from .linalg import Motions as Motions
 from .patches import Conductance as Conductance
 from .patches import Fennel as Fennel
-from .patches import KaMinPar as KaMinPar
 from .patches import Leiden as Leiden
 from .patches import Limits as Limits
 from .patches import Louvain as Louvain

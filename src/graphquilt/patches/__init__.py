@@ -19,7 +19,7 @@ from graphquilt.patches.clusters import (
 from graphquilt.patches.construction import Limits, coverage, coverage_weights, patch_graph, smallest_cluster
 from graphquilt.patches.fennel import Fennel
 from graphquilt.patches.graph import PatchGraph
-from graphquilt.patches.partitioners import KaMinPar, Leiden, Louvain, Metis, Partitioner
+from graphquilt.patches.partitioners import Leiden, Louvain, Metis, Partitioner
 from graphquilt.patches.patch import LazySequence, NodeSets, Patch
 from graphquilt.patches.sparsify import Conductance, EdgeWeight, Resistance
 
@@ -28,7 +28,6 @@ __all__ = [
     "Conductance",
     "EdgeWeight",
     "Fennel",
-    "KaMinPar",
     "LazySequence",
     "Leiden",
     "Limits",

@@ -1,14 +1,12 @@
-"""Partitioner, the protocol, and the partitioners of other packages: METIS, KaMinPar, Louvain and Leiden.
+"""Partitioner, the protocol, and the partitioners of other packages: METIS, Louvain and Leiden.
 
 A new partitioner belongs here, or beside ``fennel.py`` if it has compiled loops.
 """
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -114,65 +112,6 @@ def metis_labels(
         recursive=True if dense else None,  # None leaves the choice to pymetis
     )
     return np.asarray(labels, dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class KaMinPar:
-    """Partition with KaMinPar: like METIS, far faster for thousands of clusters (extra ``partition``).
-
-    Parameters
-    ----------
-    balance : float
-        Largest allowed cluster as a multiple of the mean.
-    threads : int
-        With one thread the same seed gives the same labels.
-
-    Examples
-    --------
-    >>> path = Graph(sp.csr_array(np.eye(6, k=1) + np.eye(6, k=-1)))
-    >>> np.bincount(KaMinPar(n_patches=2)(path)).tolist()
-    [3, 3]
-    """
-
-    n_patches: int
-    balance: float = 1.03
-    seed: int = 0
-    threads: int = 1
-
-    def __post_init__(self) -> None:
-        if not self.balance > 1:
-            raise InputError(f"the balance of KaMinPar must be above 1, not {self.balance}.")
-
-    def __call__(self, graph: Graph) -> Int64Array:
-        """Return the cluster of each node, (n,)."""
-        try:
-            import kaminpar
-        except ImportError as error:
-            raise MissingExtraError("KaMinPar", "partition") from error
-        check_n_patches(self.n_patches, graph.n_nodes)
-        if self.n_patches == 1:
-            return np.zeros(graph.n_nodes, dtype=np.int64)
-        graph = graph.undirected()
-        # The package reads graphs from files only.
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "graph.parhip"
-            _write_parhip(path, graph)
-            loaded = kaminpar.load_graph(str(path), kaminpar.GraphFileFormat.PARHIP)
-        kaminpar.reseed(self.seed)
-        context = kaminpar.largek_context() if self.n_patches > 1024 else kaminpar.default_context()
-        labels = kaminpar.KaMinPar(self.threads, context).compute_partition(loaded, self.n_patches, self.balance - 1)
-        return fill_empty(graph, np.asarray(labels, dtype=np.int64), self.n_patches)
-
-
-def _write_parhip(path: Path, graph: Graph) -> None:
-    """Write the binary format of ParHIP: version bits, n, m, byte offsets of the rows, neighbours, edge weights."""
-    n = graph.n_nodes
-    with path.open("wb") as file:
-        np.array([3 if graph.weights is None else 2, n, graph.n_entries], dtype=np.uint64).tofile(file)
-        (24 + 8 * (n + 1) + 8 * np.asarray(graph.indptr, dtype=np.uint64)).tofile(file)
-        np.asarray(graph.indices, dtype=np.uint64).tofile(file)
-        if graph.weights is not None:
-            _whole_weights(graph.weights).tofile(file)
 
 
 @dataclass(frozen=True)
