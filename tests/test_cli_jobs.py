@@ -680,7 +680,6 @@ def test_whoever_watches_sees_patches_epochs_and_loss(edges, tmp_path):
     shown = seen.decode()
     assert "patches" in shown
     assert "2/2" in shown
-    assert "epochs/s" in shown
     assert "loss" in shown
 
 

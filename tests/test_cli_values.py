@@ -90,12 +90,6 @@ def test_flags_of_a_cutting_change_what_they_name_and_nothing_else():
     changed = CuttingFlags(patches=5).apply_to(before, 0)
     assert (changed.partitioner.n_patches, changed.degree, changed.overlap) == (5, None, None)
     assert CuttingFlags(partition="louvain").apply_to(before, 7).partitioner == gq.Louvain(seed=7)
-    streamed = CuttingFlags(passes=1, balance=1.3, order="random").apply_to(before, 0).partitioner
-    assert streamed == gq.Fennel(10, seed=0, passes=1, balance=1.3, order="random")
-    limited = CuttingFlags(degree_limit=7).apply_to(CuttingFlags(growth=4).apply_to(before, 0), 0)
-    assert limited.limits == gq.Limits(growth=4, degree=7)
-    with pytest.raises(InputError, match=r"--passes needs Fennel .* add --partition fennel"):
-        CuttingFlags(passes=3).apply_to(gq.Cutting(10), 0)
 
 
 def test_flags_of_a_source_change_what_they_name_and_nothing_else():

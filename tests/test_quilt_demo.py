@@ -31,4 +31,4 @@ def test_the_demo_needs_no_extra(tmp_path, monkeypatch, capsys):
     assert {"quilt.svg", "blocks.svg", "report.html", "job"} <= {path.name for path in tmp_path.iterdir()}
     printed = capsys.readouterr().out
     assert "| l2g |" in printed
-    assert "pip install 'graphquilt[eval,torch,viz]'" in printed
+    assert "pip install 'graphquilt[eval,torch]'" in printed

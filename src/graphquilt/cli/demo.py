@@ -1,11 +1,10 @@
-"""``graphquilt demo``: watch the method work, with nothing to prepare. Here: a sheet of points cut into 60 patches."""
+"""``graphquilt demo``: watch the method work, with nothing to prepare."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,31 +16,25 @@ from scipy.spatial import ConvexHull
 
 from graphquilt import __version__
 from graphquilt.alignment import Alignment, align, centroid
-from graphquilt.arrays import AnyArray, Float64Array, FloatArray
+from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.cli.display import show, watching
 from graphquilt.cli.flags import Output
 from graphquilt.cli.workers import Workers
+from graphquilt.datasets import load_dataset
 from graphquilt.drawing import points_svg, sample_rows
-from graphquilt.embedders import VGAE
+from graphquilt.embedders import VGAE, Embedder, Propagation
 from graphquilt.errors import MissingExtraError, needs_extra
-from graphquilt.evaluate import EvaluationOptions, procrustes_error, quality
+from graphquilt.evaluate import EvaluationOptions, procrustes_error
 from graphquilt.graph import Graph
-from graphquilt.jobs import Cutting, DirectoryStore, Job, JobSettings, Recipe, embed_patches, record_evaluation
-from graphquilt.kernels import one_thread
+from graphquilt.jobs import Cutting, Recipe, compare, embed
 from graphquilt.patches import Patch
-from graphquilt.progress import ProgressCallback, report
-from graphquilt.report import new_figure
+from graphquilt.report import new_figure, write_job_report
 from graphquilt.testing import patchwork
 
 NEIGHBOURS = 8
 DIM = 16
 PATCHES = 8
-_DIGITS_NEED = {"sklearn": "eval", "torch": "torch", "matplotlib": "viz"}  # packages, and the extras that have them
-TITLES = {
-    "full": "one model of the whole graph",
-    "stitched": f"stitched from {PATCHES} patches",
-    "no-trans": "patches apart, not aligned",
-}
+_DIGITS_NEED = {"sklearn": "eval", "torch": "torch"}  # packages, and the extras that have them
 
 
 def demo(
@@ -61,69 +54,56 @@ def demo(
     """Run built-in examples end to end and print where the results are."""
     results: dict[str, object] = {}
     if example in ("all", "quilt"):
-        results["quilt"] = _quilt(out, seed, quiet=output.json)
-    missing = {extra for package, extra in _DIGITS_NEED.items() if find_spec(package) is None}
+        results["quilt"] = quilt_demo(out, seed=seed, quiet=output.json)
+    missing = ",".join(sorted({extra for package, extra in _DIGITS_NEED.items() if find_spec(package) is None}))
     if example == "all" and missing:
-        results["blocks"] = _blocks(out, seed, missing, quiet=output.json)
+        results["blocks"] = graph_demo("blocks", out, workers, seed=seed, quiet=output.json)
+        if not output.json:
+            print(f"The digits, which VGAE embeds, need more: pip install 'graphquilt[{missing}]'")
     elif example in ("all", "digits"):
-        results["digits"] = _digits(out, seed, workers, quiet=output.json)
+        results["digits"] = graph_demo("digits", out, workers, seed=seed, quiet=output.json)
     if output.json:
         show(results, as_json=True)
 
 
-def _quilt(out: Path, seed: int, *, quiet: bool) -> dict[str, object]:
-    figures = quilt_demo(out, seed=seed)
-    if not quiet:
-        print("\n".join(figures["in words"]))
-        print(
-            f"Distance from the truth: {figures['root mean square error against the truth']:.4f} "
-            f"(without alignment {figures['the same without alignment (no-trans)']:.2f})."
+def graph_demo(
+    name: Literal["digits", "blocks"], out: Path, workers: Workers, *, seed: int = 0, quiet: bool = False
+) -> dict[str, object]:
+    """Embed a graph from patches, and compare with one model of the whole graph and with patches that lie apart.
+
+    The digits need several extras; the blocks are a generated graph, which needs none. The job, its page and the
+    picture are written into ``out``.
+    """
+    graph = digits_graph() if name == "digits" else load_dataset("blocks")
+    embedder: Embedder = VGAE(DIM, lr=0.01, max_epochs=300) if name == "digits" else Propagation(DIM)
+    cutting = Cutting(PATCHES, overlap=(128, 512) if name == "digits" else None)
+    recipe = Recipe.paper() if name == "digits" else Recipe.shared()
+    with watching() as progress, workers.executor(PATCHES) as pool:
+        result = embed(
+            graph,
+            embedder=embedder,
+            cutting=cutting,
+            recipe=recipe,
+            seed=seed,
+            executor=pool,
+            store=out / "job",
+            progress=progress,
         )
-        print(f"Picture: {out / figures['picture']}   figures: {out / 'quilt.json'}")
-    return figures
-
-
-def _blocks(out: Path, seed: int, missing: set[str], *, quiet: bool) -> dict[str, object]:
-    """Embed a generated graph, which needs no extra, in a job with its page; in place of the digits."""
-    from graphquilt.datasets import load_dataset
-    from graphquilt.jobs import compare, embed
-    from graphquilt.report import write_job_report
-
-    with watching() as progress:
-        result = embed(load_dataset("blocks"), DIM, n_patches=PATCHES, seed=seed, store=out / "job", progress=progress)
-        comparison = compare(result, options=EvaluationOptions(splits=10), progress=progress)
-        picture = comparison.save_picture(out / "blocks.svg")
+        comparison = compare(result, options=EvaluationOptions(seed=seed), progress=progress)
+        picture = comparison.save_picture(out / f"{name}.svg")
         page = write_job_report(result.as_job(), out / "report.html", progress=progress)
     if not quiet:
-        print(f"A generated graph of {len(result.embedding)} nodes in {PATCHES} patches, by the default embedder:")
+        what = "Handwritten digits, joined to those that look alike" if name == "digits" else "A generated graph"
+        print(f"{what}: {graph.n_nodes} nodes in {PATCHES} patches, by {type(embedder).__name__} in {DIM} dimensions.")
+        print("full: one model of the whole graph; l2g: stitched patches; no-trans: the same patches, not aligned.")
         print(comparison)
         print(f"Picture: {picture}   job: {out / 'job'}")
         print(f"Report, to open in a browser: {page.absolute()}")
-        extras = ",".join(sorted(missing))
-        print(f"The digits, which VGAE embeds, need more: pip install 'graphquilt[{extras}]'")
     return {"routes": {route: asdict(one) for route, one in comparison.items()}, "report": page.name}
 
 
-def _digits(out: Path, seed: int, workers: Workers, *, quiet: bool) -> dict[str, object]:
-    from graphquilt.jobs import Job
-    from graphquilt.report import write_job_report
-
-    with watching() as progress, workers.executor(PATCHES) as pool:
-        figures = digits_demo(out, seed=seed, executor=pool, progress=progress)
-        page = write_job_report(Job.open(out / "job"), out / "report.html", progress=progress)
-    if not quiet:
-        print(figures["data"])
-        for route, title in TITLES.items():
-            measured = figures[route]
-            print(f"  {title:<30} AUC {measured['auc']:.3f}   accuracy {measured['accuracy']:.3f}")
-        print(f"Picture: {out / 'digits.png'}   figures: {out / 'digits.json'}   job: {out / 'job'}")
-        print(f"Report, to open in a browser: {page.absolute()}")
-    return {**figures, "report": page.name}
-
-
-def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
-    """Align patches of a sheet of points; write a picture and ``quilt.json`` into ``out``, return the figures."""
-    folder = Path(out)
+def quilt_demo(folder: Path, *, seed: int = 0, quiet: bool = False) -> dict[str, Any]:
+    """Align patches of a sheet of points; write a picture and ``quilt.json`` into a folder, return the figures."""
     folder.mkdir(parents=True, exist_ok=True)
     sheet = patchwork(seed=seed)
     before = time.perf_counter()
@@ -132,6 +112,7 @@ def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
     seconds = time.perf_counter() - before
     apart = centroid(sheet.patches, Alignment.identity(len(sheet.patches), 2))
     spread = float(np.sqrt(sheet.points.var(axis=0).sum()))
+    error, error_apart = (spread * procrustes_error(Y, sheet.points) for Y in (X, apart))
     figures = {
         "graphquilt": __version__,
         "seed": seed,
@@ -141,8 +122,8 @@ def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
         "overlaps compared": len(sheet.edges),
         "seconds": round(seconds, 3),
         "noise of a coordinate": 0.01,
-        "root mean square error against the truth": spread * procrustes_error(X, sheet.points),
-        "the same without alignment (no-trans)": spread * procrustes_error(apart, sheet.points),
+        "root mean square error against the truth": error,
+        "the same without alignment (no-trans)": error_apart,
         "error left on an overlap": {
             "median": float(np.median(alignment.edge_errors)),
             "worst": float(alignment.edge_errors.max()),
@@ -163,6 +144,10 @@ def quilt_demo(out: str | Path, *, seed: int = 0) -> dict[str, Any]:
         panels = {"patches as given": apart[rows], "stitched": X[rows]}
         (folder / "quilt.svg").write_text(points_svg(panels, eighths), encoding="utf-8")
     (folder / "quilt.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    if not quiet:
+        print(alignment.summary())
+        print(f"Distance from the truth: {error:.4f} (without alignment {error_apart:.2f}).")
+        print(f"Picture: {folder / str(figures['picture'])}   figures: {folder / 'quilt.json'}")
     return figures
 
 
@@ -212,79 +197,3 @@ def digits_graph() -> Graph:
     A = kneighbors_graph(digits.data, NEIGHBOURS)
     graph = Graph(A.maximum(A.T), (digits.data / 16).astype(np.float32), labels=digits.target)
     return graph.largest_component()[0]
-
-
-def digits_demo(
-    out: str | Path, *, seed: int = 0, executor: Executor | None = None, progress: ProgressCallback | None = None
-) -> dict[str, Any]:
-    """Embed the digits from patches, beside full training and patches apart; write ``digits.json`` and a picture."""
-    folder, graph = Path(out), digits_graph()
-    model = VGAE(DIM, lr=0.01, max_epochs=300)
-    settings = JobSettings(
-        embedder=model, cutting=Cutting(PATCHES, overlap=(128, 512)), recipe=Recipe.shared(), seed=seed
-    )
-    job = Job.begin(DirectoryStore(folder / "job"), settings, graph)
-    times = [time.perf_counter()]
-    patch_graph = job.cut(progress=progress)
-    times.append(time.perf_counter())
-    job.embed(executor=executor, progress=progress)
-    times.append(time.perf_counter())
-    alignment = job.stitch(executor=executor, progress=progress)
-    times.append(time.perf_counter())
-    report(progress, "full training, for comparison", 0, 1)
-    identity = Alignment.identity(patch_graph.n_patches, DIM)
-    apart = embed_patches(graph, patch_graph, model, recipe=Recipe.paper(), seed=seed, executor=executor)
-    embeddings = {
-        "full": model(graph, seed),
-        "stitched": job.embedding,
-        "no-trans": centroid(apart, identity, n_nodes=graph.n_nodes),
-    }
-    times.append(time.perf_counter())
-    report(progress, "full training, for comparison", 1, 1)
-    with one_thread():
-        options = EvaluationOptions(seed=seed)
-        routes = {route: quality(X, graph, options=options) for route, X in embeddings.items()}
-        measured = {route: asdict(value) for route, value in routes.items()}
-        record_evaluation(job, {"routes": {"l2g" if name == "stitched" else name: measured[name] for name in measured}})
-        _draw(folder / "digits.png", embeddings, measured, np.asarray(graph.labels))
-    stages = zip(("patches", "embedding", "alignment", "full training"), np.diff(times), strict=True)
-    figures = {
-        "data": f"{graph.n_nodes} digits, {graph.n_edges} edges, {patch_graph.n_patches} patches, {DIM} dimensions",
-        "method": "VGAE on each patch, from a shared start",
-        **measured,
-        "seconds": {stage: round(float(seconds), 2) for stage, seconds in stages},
-        "patches": {"nodes": patch_graph.sizes.tolist(), "edges": len(patch_graph.edges)},
-        "mean edge error": float(alignment.edge_errors.mean()),
-        "picture": "digits.png",
-        "job": "job",
-    }
-    (folder / "digits.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    return figures
-
-
-def _draw(
-    path: Path, embeddings: Mapping[str, FloatArray], measured: Mapping[str, Mapping[str, float]], labels: AnyArray
-) -> None:
-    with needs_extra("the picture of the digits", "viz,eval"):
-        import matplotlib as mpl
-        from sklearn.manifold import TSNE
-
-    figure = new_figure(13, 4.9, purpose="drawing the digits")
-    colours = mpl.colormaps["tab10"]
-    for axes, (route, X) in zip(figure.subplots(1, 3), embeddings.items(), strict=True):
-        points = TSNE(2, random_state=0, perplexity=30, max_iter=500).fit_transform(X)
-        for digit in range(10):
-            chosen = labels == digit
-            axes.scatter(*points[chosen].T, s=7, color=colours(digit), linewidths=0)
-            axes.annotate(
-                str(digit), np.median(points[chosen], axis=0), fontsize=13, fontweight="bold", ha="center", va="center"
-            )
-        figures = measured[route]
-        axes.set_title(f"{TITLES[route]}\nAUC {figures['auc']:.3f}, accuracy {figures['accuracy']:.3f}")
-        axes.set_xticks([])
-        axes.set_yticks([])
-        axes.spines[:].set_visible(False)
-    figure.suptitle(
-        f"{len(labels)} handwritten digits as a graph of neighbours, VGAE in {DIM} dimensions, seen by t-SNE"
-    )
-    figure.savefig(path, dpi=110)

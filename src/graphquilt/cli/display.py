@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
     from graphquilt.graph import Graph
@@ -41,7 +40,16 @@ def watching() -> Iterator[ProgressCallback | None]:
         TextColumn("{task.fields[facts]}"),
     ]
     with Bars(*columns, console=Console(stderr=True)) as bars:
-        yield Watcher(bars)
+        lines: dict[str, TaskID] = {}
+
+        def draw(event: Progress) -> None:
+            total = event.total or None
+            if event.stage not in lines:
+                lines[event.stage] = bars.add_task(event.stage, total=total, facts="")
+            facts = f"loss {event.values['loss']:.4g}" if "loss" in event.values else ""
+            bars.update(lines[event.stage], completed=event.done, total=total, facts=facts)
+
+        yield draw
 
 
 class LogLines:
@@ -71,34 +79,6 @@ def duration(seconds: float) -> str:
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"
     return f"{seconds:.1f} s"
-
-
-class Watcher:
-    """One line per stage: progress, time left, and the latest loss and epochs per second."""
-
-    def __init__(self, bars: Bars) -> None:
-        self.bars = bars
-        self.lines: dict[str, TaskID] = {}
-        self.epochs = 0.0
-        self.first = time.monotonic()
-
-    def __call__(self, event: Progress) -> None:
-        """Show one event."""
-        if event.stage not in self.lines:
-            self.lines[event.stage] = self.bars.add_task(event.stage, total=event.total or None, facts="")
-        self.bars.update(
-            self.lines[event.stage], completed=event.done, total=event.total or None, facts=self._facts(event)
-        )
-
-    def _facts(self, event: Progress) -> str:
-        if "epochs" in event.values:
-            self.epochs += event.values["epochs"]
-        elif event.stage == "training" and event.done <= 1:
-            self.first, self.epochs = time.monotonic(), 0.0
-        done = event.done if event.stage == "training" else self.epochs
-        seconds = time.monotonic() - self.first
-        rate = f"{done / seconds:.0f} epochs/s  " if done and seconds > 0 else ""
-        return rate + (f"loss {event.values['loss']:.4g}" if "loss" in event.values else "")
 
 
 def show(result: Mapping[str, object], *, as_json: bool) -> None:

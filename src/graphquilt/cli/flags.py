@@ -30,8 +30,7 @@ OutFolder = Annotated[Path, Parameter(name=["--out", "-o"], help="The folder of 
 POSITIVE = Number(gte=1)
 PARTITIONERS = {name.lower(): name for name in ("Metis", "Multilevel", "Fennel", "Louvain", "Leiden")}
 EDGE_WEIGHTS = {"resistance": "Resistance", "conductance": "Conductance"}
-_TUNED = ("negatives", "blend")  # by a recipe
-_READING = ("directed", "bad_rows", "duplicates", "largest_component", "half_life")
+_TUNED = {"negatives", "blend"}  # by a recipe
 T = TypeVar("T", bound="DataclassInstance")
 
 
@@ -50,9 +49,9 @@ def replace_fields(value: T, changes: Mapping[str, object]) -> T:
     return dataclasses.replace(value, **changes)
 
 
-def _values(flags: object, *names: str) -> dict[str, object]:
-    """Return the flags of these names that are given."""
-    return {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
+def given(flags: object) -> dict[str, object]:
+    """Return the flags that are given, by name."""
+    return {name: value for name, value in vars(flags).items() if value is not None}
 
 
 @Parameter(name="*", group=MAIN)
@@ -90,10 +89,11 @@ class SourceFlags:
         """Return the source with this path and what the flags change."""
         from graphquilt.jobs import Source
 
-        files = {name: str(value) for name, value in _values(self, "features", "labels").items()}
-        columns = {} if self.columns is None else {"columns": parse_columns(self.columns)}
-        before = {name: getattr(source, name) for name in ("columns", "features", "labels", *_READING)}
-        return replace_fields(Source(path=str(path)), {**before, **columns, **files, **_values(self, *_READING)})
+        changes = given(self) | {name: str(path) for name, path in given(self).items() if isinstance(path, Path)}
+        if self.columns is not None:
+            changes["columns"] = parse_columns(self.columns)
+        before = {name: getattr(source, name) for name in vars(self)}
+        return replace_fields(Source(path=str(path)), before | changes)
 
 
 @Parameter(name="*", group=CUTTING)
@@ -111,59 +111,40 @@ class CuttingFlags:
     """Smallest and largest overlap, e.g. 256:1024. [default: depends on dimensions and patch sizes]"""
     edge_weight: str | None = None
     """Weight of patch edges: resistance, or conductance for thousands of patches. [default: resistance]"""
-    growth: float | None = None
-    """Maximum patch size, as a multiple of its cluster. [default: 10]"""
     each_component: bool | None = None
     """Align each connected component alone, for embedders without a shared start."""
-    degree_limit: int | None = None
-    """Maximum number of neighbouring patches. [default: limited by --growth only]"""
-    passes: int | None = None
-    """Fennel: passes over all nodes. [default: 2]"""
-    balance: float | None = None
-    """Fennel: maximum cluster size, as a multiple of the mean. [default: 1.1]"""
-    order: Literal["natural", "random", "breadth-first"] | None = None
-    """Fennel: order in which nodes are visited. [default: natural]"""
     seed: Annotated[int | None, Parameter(group=MAIN)] = None
     """Random seed. [default: 0]"""
 
     def apply_to(self, cutting: Cutting, seed: int) -> Cutting:
         """Return the cutting with what the flags change."""
         changes: dict[str, object] = {}
-        streaming = _values(self, "passes", "balance", "order")
-        if _values(self, "patches", "partition", "seed") or streaming:
+        if self.patches is not None or self.partition is not None or self.seed is not None:
             n_patches = cutting.n_patches if self.patches is None else self.patches
-            changes["n_patches"] = n_patches
-            changes["partitioner"] = _partitioner(self.partition, cutting.partitioner, n_patches, seed, streaming)
+            changes = {"n_patches": n_patches, "partitioner": self._partitioner(cutting.partitioner, n_patches, seed)}
             if n_patches != cutting.n_patches:
                 changes |= {"degree": None, "overlap": None}
-        changes |= _values(self, "degree")
+        if self.degree is not None:
+            changes["degree"] = self.degree
         if self.overlap is not None:
             changes["overlap"] = _overlap(self.overlap)
         if self.edge_weight is not None:
             changes["edge_weight"] = named_class(self.edge_weight, EDGE_WEIGHTS, "an edge weight")()
         if self.each_component is not None:
             changes["components"] = "each" if self.each_component else None
-        limits = _values(self, "growth") | ({} if self.degree_limit is None else {"degree": self.degree_limit})
-        return replace_fields(cutting, changes | {"limits": replace_fields(cutting.limits, limits)})
+        return replace_fields(cutting, changes)
 
-
-def _partitioner(
-    word: str | None, current: object, n_patches: int | None, seed: int, streaming: Mapping[str, object]
-) -> object:
-    """Return the named or the current partitioner; its class if the number of patches follows from the graph."""
-    word = word or next((word for word, name in PARTITIONERS.items() if type(current).__name__ == name), None)
-    if streaming and (word != "fennel" or n_patches is None):
-        flags = " and ".join(f"--{name}" for name in streaming)
-        missing = "--patches" if word == "fennel" else "--partition fennel"
-        raise InputError(f"{flags} needs Fennel with a number of patches; add {missing}.")
-    if word is None:
-        return current
-    kind = named_class(word, PARTITIONERS, "a partitioner")
-    if n_patches is None:
-        return kind
-    known = {field.name for field in dataclasses.fields(kind)}
-    values = {name: value for name, value in (("n_patches", n_patches), ("seed", seed)) if name in known}
-    return dataclasses.replace(current if isinstance(current, kind) else kind(**values), **values, **streaming)
+    def _partitioner(self, current: object, n_patches: int | None, seed: int) -> object:
+        """Return the named or the current partitioner; its class if the number of patches follows from the graph."""
+        word = self.partition or {name: word for word, name in PARTITIONERS.items()}.get(type(current).__name__)
+        if word is None:
+            return current
+        kind = named_class(word, PARTITIONERS, "a partitioner")
+        if n_patches is None:
+            return kind
+        known = {field.name for field in dataclasses.fields(kind)}
+        values = {name: value for name, value in (("n_patches", n_patches), ("seed", seed)) if name in known}
+        return dataclasses.replace(current, **values) if isinstance(current, kind) else kind(**values)
 
 
 def _overlap(text: str) -> tuple[int, int]:
@@ -223,8 +204,9 @@ class StitchingFlags:
 
     def apply_to(self, settings: JobSettings) -> JobSettings:
         """Return the settings with what the flags change."""
-        changes = _values(self, "robust", "coverage", "refine", "branching", "precision", "keep_patches")
-        if motions := _values(self, "scale", "rotate", "translate"):
+        changes = given(self)
+        motions = {name: changes.pop(name) for name in ("scale", "rotate", "translate") if name in changes}
+        if motions:
             changes["motions"] = replace_fields(settings.recipe.motions or settings.motions, motions)
         return replace_fields(settings, {"recipe": settings.recipe.replace(**changes)})
 
@@ -247,8 +229,9 @@ class RecipeFlags:
         """Return the named recipe, or the given one, with what the flags change."""
         from graphquilt.jobs import Recipe
 
-        base = recipe if self.recipe is None else Recipe.named(self.recipe)
-        return base.replace(**_values(self, "runs", "start", "purpose"))
+        changes = given(self)
+        base = recipe if self.recipe is None else Recipe.named(str(changes.pop("recipe")))
+        return base.replace(**changes)
 
 
 def job_settings(
@@ -275,7 +258,7 @@ def job_settings(
     # What is set by hand wins over the recipe, which is applied again wherever the embedder has a default.
     by_hand = {text.partition("=")[0].strip().replace("-", "_") for text in embedder.set}
     training = training.replace(
-        **{name: getattr(model, name) for name in by_hand & _values(training, *_TUNED).keys() if hasattr(model, name)}
+        **{name: getattr(model, name) for name in by_hand & given(training).keys() & _TUNED if hasattr(model, name)}
     )
     settings = JobSettings(
         embedder=model,
