@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,6 @@ from graphquilt.evaluate.pairs import (
     count_pairs,
     edge_blocks,
     negatives_of,
-    non_edge_blocks,
     sample_edges,
     sample_non_edges,
 )
@@ -28,7 +27,7 @@ _PAIRS = 1 << 10  # pairs scored at a time: both blocks of rows fit into the cac
 _NON_EDGES = 100_000  # of Hits@50, as in the Open Graph Benchmark
 _RANKED, _OTHERS = 2000, 100  # edges of the mean reciprocal rank, and other partners of their first node
 _SAMPLE = 10_000  # edges whose reconstruction is ranked
-_EXACT = 1 << 25  # up to this many scores the ranks are exact; above, scores are counted in bins
+_MOST = 1 << 24  # edges that are ranked at once; of more, a sample
 
 
 def inner_product(A: FloatArray, B: FloatArray) -> FloatArray:
@@ -79,14 +78,9 @@ def reconstruction_auc(
     seed : int
         Seed of the non-edges and of the sample of edges.
     max_edges : int, optional
-        Use a random sample of at most this many edges. None uses all.
+        Use a random sample of at most this many edges. None uses all, or a sample of 2²⁴ if there are more.
     score : callable
         Computes scores (k,) from two arrays (k, d): :func:`inner_product`, :func:`cosine`, :func:`negative_distance`.
-
-    Notes
-    -----
-    Up to 33 million scores are ranked exactly. More are counted in 2²⁴ bins by their first 24 bits as float32, in
-    constant memory; two scores in one bin count as a tie.
 
     Examples
     --------
@@ -102,15 +96,13 @@ def reconstruction_auc(
         raise InputError(f"the graph has {graph.n_nodes} nodes and no edge to reconstruct.")
     if max_edges is not None and max_edges < 1:
         raise InputError(f"max_edges must be at least 1, not {max_edges}.")
-    count = total if max_edges is None else min(max_edges, total)
-    if count > _EXACT // 2 and count == total:
-        return _auc(X, edge_blocks(graph), non_edge_blocks(graph, total, rng), total, score)
+    count = min(_MOST if max_edges is None else max_edges, total)
     if count > total // 2:  # most of them: list all and leave some out
         edges = np.concatenate(list(edge_blocks(graph)))
         edges = edges if count == total else edges[np.sort(rng.choice(total, count, replace=False))]
     else:
         edges = sample_edges(graph, count, rng)
-    return _auc(X, [edges], [sample_non_edges(graph, count, seed=rng)], count, score)
+    return _auc(X, edges, sample_non_edges(graph, count, seed=rng), score)
 
 
 def link_prediction_auc(
@@ -138,7 +130,7 @@ def link_prediction_auc(
     """
     X = checked_embedding(X, graph.n_nodes)
     edges = _checked_pairs(held_out, graph)
-    return _auc(X, [edges], [sample_non_edges(graph, len(edges), seed=seed)], len(edges), score)
+    return _auc(X, edges, sample_non_edges(graph, len(edges), seed=seed), score)
 
 
 @dataclass(frozen=True)
@@ -236,7 +228,7 @@ def link_quality(X: npt.ArrayLike, held_out: npt.ArrayLike, graph: Graph, *, see
     X = checked_embedding(X, graph.n_nodes)
     edges = _checked_pairs(held_out, graph)
     others = sample_non_edges(graph, len(edges), seed=seed)
-    by_cosine, by_product = (_auc(X, [edges], [others], len(edges), score) for score in (cosine, inner_product))
+    by_cosine, by_product = (_auc(X, edges, others, score) for score in (cosine, inner_product))
     hits, mrr = _hits_and_mrr(lambda pairs: _scores(X, pairs, cosine), edges, graph, seed)
     return LinkQuality(by_cosine, by_product, hits, mrr)
 
@@ -260,22 +252,5 @@ def _scores(X: FloatArray, pairs: Int64Array, score: Score) -> FloatArray:
     return np.concatenate([score(*(X[ends].astype(dtype, copy=False) for ends in block.T)) for block in blocks])
 
 
-def _auc(
-    X: FloatArray, positive: Iterable[Int64Array], negative: Iterable[Int64Array], count: int, score: Score
-) -> float:
-    if 2 * count <= _EXACT:
-        return roc_auc(*(np.concatenate([_scores(X, block, score) for block in side]) for side in (positive, negative)))
-    a, b = (_histogram(_scores(X, block, score) for block in side) for side in (positive, negative))
-    below = np.cumsum(b) - b
-    return float(np.sum(a * (below + 0.5 * b), dtype=np.float64) / (float(a.sum()) * float(b.sum())))
-
-
-def _histogram(blocks: Iterable[FloatArray]) -> Int64Array:
-    """Count float32 scores by their first 24 bits, in the order of the numbers, (2²⁴,)."""
-    counts = np.zeros(1 << 24, dtype=np.int64)
-    for block in blocks:
-        bits = (np.asarray(block, dtype=np.float32) + np.float32(0)).view(np.uint32)  # adding 0 turns -0 into 0
-        # Read as integers, negative floats run backwards: flip all their bits, and set the sign bit of the others.
-        ordered = np.where(bits >> 31 == 1, ~bits, bits | np.uint32(1 << 31)) >> np.uint32(8)
-        counts += np.bincount(ordered, minlength=1 << 24)
-    return counts
+def _auc(X: FloatArray, edges: Int64Array, others: Int64Array, score: Score) -> float:
+    return roc_auc(_scores(X, edges, score), _scores(X, others, score))
