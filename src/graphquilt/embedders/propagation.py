@@ -9,8 +9,8 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Float32Array
 from graphquilt.embedders.contract import Fit, check_dim
-from graphquilt.embedders.direction import cover_clusters, cover_of_patch, double_cover, folded, mean_coupling
-from graphquilt.embedders.directions import BasisEncoder, leading, moment
+from graphquilt.embedders.direction import cover_of_patch, double_cover, folded, mean_coupling
+from graphquilt.embedders.directions import BasisEncoder, grid_product, leading
 from graphquilt.embedders.shared_start import Arrays, FarField, Survey, agree
 from graphquilt.embedders.signals import FEATURE_PARTS, Parts, Signal, feature_width, signal_parts, spread_signal, times
 from graphquilt.embedders.survey import after_round, follow_graph, round_product, survey_graph
@@ -19,7 +19,7 @@ from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg import Motions
-from graphquilt.patches import CoarseGraph
+from graphquilt.patches import CoarseGraph, coarse_graph
 from graphquilt.progress import ProgressCallback, report
 
 BASIS = 256  # directions that wide features are reduced to first, at least
@@ -152,7 +152,9 @@ class Propagation:
                 return survey_graph(self, members, clusters, cut=cut)
             coupling = mean_coupling(graph)
             cover = double_cover(graph, coupling)
-            far = None if clusters is None else cover_clusters(cover, clusters)
+            far = None
+            if clusters is not None:  # those of the graph for sources, and once more for targets
+                far = coarse_graph(cover, np.concatenate([clusters.clusters, clusters.clusters + clusters.k]))
             made = survey_graph(self, cover, far, cut=cut, members=(members, clusters))
             column = made.nodes.get("column")
             rest = {name: rows for name, rows in made.nodes.items() if name != "column"}
@@ -208,7 +210,7 @@ class Propagation:
         rows = kept["rows"][counted].astype(np.float32)
         for part, columns in enumerate(_parts_of(kept)):
             rows[:, columns] *= (np.sqrt(weights) * kept["lengths"][:, part])[counted, None]
-        return {"moment": moment(rows)}
+        return {"moment": grid_product(rows, rows)}
 
     def add(self, total: Arrays | None, arrays: Arrays) -> dict[str, AnyArray]:
         """Return the sum of whole numbers."""

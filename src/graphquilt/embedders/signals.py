@@ -15,7 +15,6 @@ from graphquilt.embedders.shared_start import Arrays, FarField
 from graphquilt.embedders.walks import Block, FarRows, Walk, column_blocks, feature_blocks, run_in_order, walk_in
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
-from graphquilt.graph.structure import Features
 from graphquilt.kernels import loop_threads
 
 if TYPE_CHECKING:
@@ -308,21 +307,14 @@ def check_features(graph: Graph) -> None:
     X, n = graph.features, graph.n_nodes
     assert X is not None
     zero = not row_scale(graph).any()
-    if n > 1 and (zero or _all_equal(X)):
+    blocks = (X[a : a + 64] for a in range(0, n, 64))
+    dense = (block.toarray() if isinstance(block, sp.csr_array) else np.asarray(block) for block in blocks)
+    first = X[:1].toarray() if isinstance(X, sp.csr_array) else X[:1]
+    if n > 1 and (zero or all((rows == first).all() for rows in dense)):
         state = "zero, or too small to tell from zero" if zero else "the same"
         raise InputError(
             f"the features of all {n} nodes are {state}; leave them out, or give features that tell nodes apart."
         )
-
-
-def _all_equal(X: Features) -> bool:
-    """Return whether all rows are the same; stops at the first that differs."""
-    first = X[:1].toarray() if isinstance(X, sp.csr_array) else np.asarray(X[:1])
-    for a in range(0, X.shape[0], 64):
-        rows = X[a : a + 64]
-        if bool(((rows.toarray() if isinstance(rows, sp.csr_array) else np.asarray(rows)) != first).any()):
-            return False
-    return True
 
 
 def inverse_lengths(squares: AnyArray) -> Float32Array:
