@@ -155,13 +155,12 @@ class Network:
         *,
         initial: Mapping[str, AnyArray] | None = None,
         background: Background | None = None,
-        max_epochs: int | None = None,
     ) -> Fit:
         """Train from the initial weights, which are random by default."""
         import torch
 
         from graphquilt.embedders.gcn import encode, inputs_of, normalized_adjacency
-        from graphquilt.embedders.training import Parameters, Schedule, train
+        from graphquilt.embedders.training import Parameters, train
 
         dtype = getattr(torch, self.dtype)
         first, second = (int(state) for state in seeds.generate_state(2, np.uint64) >> np.uint64(1))
@@ -171,8 +170,7 @@ class Network:
         parameters = Parameters(initial, device=self.device, dtype=dtype)
         inputs = inputs_of(normalized_adjacency(graph), features, smooth=self._smooth, device=self.device, dtype=dtype)
         loss = self._loss(graph, inputs, torch.Generator().manual_seed(second), background)
-        schedule = Schedule(self.lr, max_epochs or self.max_epochs, self.patience, self.weight_decay)
-        losses = train(parameters, loss, schedule, progress=progress)
+        losses = train(parameters, loss, self, progress=progress)
         with torch.no_grad():
             weights = parameters.views(parameters.flat.cpu().clone())
             X = encode(inputs, parameters.named)[:, : self.dim].cpu().numpy().copy()

@@ -111,8 +111,16 @@ class Propagation:
             raise InputError(f"signal of Propagation is a Signal, such as Signal.features(), not {self.signal!r:.60}.")
         if self.directed and self.dim % 2:
             raise InputError(f"Propagation(directed=True) needs an even dim, half of it for targets, not {self.dim}.")
-        if self.start is not None:
-            _check_start(self.start, self.n_directions)
+        if self.start is None or (("basis" in self.start or "blocks" in self.start) and not self.complete):
+            return
+        V, scale = (np.asarray(self.start.get(name, np.empty(0))) for name in ("directions", "scale"))
+        shapes_fit = V.ndim == 2 and V.shape[1] == self.n_directions and scale.shape == (self.n_directions,)
+        if not shapes_fit or any(each.dtype.kind != "f" or not np.isfinite(each).all() for each in (V, scale)):
+            raise InputError(
+                f"a shared start of Propagation has finite directions and a scale, one column for each of "
+                f"{self.n_directions} dimensions; these are {V.dtype} {V.shape} and {scale.dtype} {scale.shape}. Make "
+                "the start again."
+            )
 
     @property
     def n_directions(self) -> int:
@@ -336,22 +344,6 @@ class Propagation:
         for name, length in zip(parts, lengths.T, strict=True):
             Z += products[name] * length[:, None]
         return Z, facts
-
-
-def _check_start(start: Arrays, dim: int) -> None:
-    """Refuse a start whose directions are not ``dim`` columns of finite numbers."""
-    V = start.get("directions")
-    if V is None:
-        if "basis" in start or "blocks" in start:
-            return
-        raise InputError("the shared start of Propagation has no directions; make the start again.")
-    scale = np.asarray(start.get("scale", np.empty(0)))
-    shapes_fit = V.ndim == 2 and V.shape[1] == dim and scale.shape == (dim,)
-    if not shapes_fit or any(each.dtype.kind != "f" or not np.isfinite(each).all() for each in (V, scale)):
-        raise InputError(
-            f"a shared start of Propagation has finite directions and a scale, one column for each of {dim} "
-            f"dimensions; these are {V.dtype} {V.shape} and {scale.dtype} {scale.shape}. Make the start again."
-        )
 
 
 def _parts_of(kept: Arrays) -> list[slice]:

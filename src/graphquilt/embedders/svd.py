@@ -95,7 +95,7 @@ def _leading(A: sp.csr_array, degree: AnyArray, dim: int, tol: float) -> tuple[F
     dtype = np.float32 if tol >= SINGLE_PRECISION and not small else np.float64
     scale = sp.diags_array(1 / np.sqrt(degree))
     M = sp.csr_array(scale @ (A + sp.eye_array(n)) @ scale).astype(dtype)
-    trivial = trivial.astype(dtype)
+    trivial = sp.csr_array(trivial.astype(dtype))
     trivial_t = sp.csr_array(trivial.T)
 
     def square(x: AnyArray) -> AnyArray:

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from graphquilt.arrays import FloatArray, Int64Array, refuse_masked
 from graphquilt.errors import InputError
 from graphquilt.evaluate.pairs import (
+    are_joined,
     count_pairs,
     edge_blocks,
-    negatives_of,
     sample_edges,
     sample_non_edges,
 )
@@ -196,7 +196,9 @@ def _hits_and_mrr(
     rng = np.random.default_rng(seed)
     ranked = edges[rng.permutation(len(edges))[:_RANKED]]
     ranked = np.where(rng.random(len(ranked))[:, None] < 0.5, ranked, ranked[:, ::-1])
-    others, usable = negatives_of(graph, ranked, _OTHERS, seed=seed)
+    partners = np.random.default_rng(seed).integers(0, graph.n_nodes, size=len(ranked) * _OTHERS)
+    others = np.column_stack([np.repeat(ranked[:, 0], _OTHERS), partners])
+    usable = ~are_joined(graph, others) & (others[:, 0] != others[:, 1])
     scores = np.where(usable, score(others), -np.inf).reshape(len(ranked), -1)
     return hits, mean_reciprocal_rank(score(ranked), scores)
 

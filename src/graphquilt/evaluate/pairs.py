@@ -80,13 +80,6 @@ def _without(graph: Graph, held: Int64Array) -> Graph:
     )
 
 
-def negatives_of(graph: Graph, pairs: Int64Array, count: int, *, seed: int) -> tuple[Int64Array, BoolArray]:
-    """Sample for each pair ``count`` other partners of its first node, (k · count, 2), and which are no edges."""
-    rng = np.random.default_rng(seed)
-    others = np.column_stack([np.repeat(pairs[:, 0], count), rng.integers(0, graph.n_nodes, size=len(pairs) * count)])
-    return others, ~are_joined(graph, others) & (others[:, 0] != others[:, 1])
-
-
 def _spanning_forest(edges: Int64Array, n_nodes: int, rng: np.random.Generator) -> Int64Array:
     """Return the rows of the edges of a random spanning forest."""
     from scipy.sparse.csgraph import minimum_spanning_tree
