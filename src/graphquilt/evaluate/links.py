@@ -102,7 +102,7 @@ def reconstruction_auc(
         edges = edges if count == total else edges[np.sort(rng.choice(total, count, replace=False))]
     else:
         edges = sample_edges(graph, count, rng)
-    return _auc(X, edges, sample_non_edges(graph, count, seed=rng), score)
+    return roc_auc(_scores(X, edges, score), _scores(X, sample_non_edges(graph, count, seed=rng), score))
 
 
 def link_prediction_auc(
@@ -130,7 +130,8 @@ def link_prediction_auc(
     """
     X = checked_embedding(X, graph.n_nodes)
     edges = _checked_pairs(held_out, graph)
-    return _auc(X, edges, sample_non_edges(graph, len(edges), seed=seed), score)
+    others = sample_non_edges(graph, len(edges), seed=seed)
+    return roc_auc(_scores(X, edges, score), _scores(X, others, score))
 
 
 @dataclass(frozen=True)
@@ -149,20 +150,6 @@ class LinkRanking:
 
     auc: float
     precision: float
-    hits: float
-    mrr: float
-
-
-@dataclass(frozen=True)
-class LinkQuality:
-    """How well an embedding predicts edges that it was not trained on: the ROC AUC by two scores, Hits@50 and MRR.
-
-    The inner product is the paper's score. The cosine ignores lengths, which often grow with the degree; Hits@50 and
-    the mean reciprocal rank are by the cosine. See :class:`LinkRanking`.
-    """
-
-    cosine: float
-    inner_product: float
     hits: float
     mrr: float
 
@@ -214,25 +201,23 @@ def reconstruction_ranks(
     return _hits_and_mrr(lambda pairs: _scores(X, pairs, score), rng.permutation(edges)[:_SAMPLE], graph, seed)
 
 
-def link_quality(X: npt.ArrayLike, held_out: npt.ArrayLike, graph: Graph, *, seed: int) -> LinkQuality:
-    """Return the ROC AUC of held-out edges by cosine and by inner product, Hits@50 and MRR, against the same non-edges.
+def link_quality(
+    X: npt.ArrayLike, held_out: npt.ArrayLike, graph: Graph, *, seed: int, score: Score = cosine
+) -> LinkRanking:
+    """Return how well an embedding predicts held-out edges, by default by the cosine, which ignores lengths.
 
-    See :func:`link_prediction_auc` for the parameters. All scores are invariant under rotation and depend on the
-    origin. The memory needed grows with the number of held-out edges, not of all edges.
+    See :func:`link_prediction_auc` for the parameters. The memory needed grows with the number of held-out edges, not
+    of all edges.
 
     Examples
     --------
     >>> import scipy.sparse as sp
     >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
     >>> link_quality(np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]]), [[0, 1]], path, seed=0)
-    LinkQuality(cosine=1.0, inner_product=1.0, hits=1.0, mrr=1.0)
+    LinkRanking(auc=1.0, precision=1.0, hits=1.0, mrr=1.0)
     """
     X = checked_embedding(X, graph.n_nodes)
-    edges = _checked_pairs(held_out, graph)
-    others = sample_non_edges(graph, len(edges), seed=seed)
-    by_cosine, by_product = (_auc(X, edges, others, score) for score in (cosine, inner_product))
-    hits, mrr = _hits_and_mrr(lambda pairs: _scores(X, pairs, cosine), edges, graph, seed)
-    return LinkQuality(by_cosine, by_product, hits, mrr)
+    return rank_links(lambda pairs: _scores(X, pairs, score), held_out, graph, seed=seed)
 
 
 def _checked_pairs(held_out: npt.ArrayLike, graph: Graph) -> Int64Array:
@@ -252,7 +237,3 @@ def _scores(X: FloatArray, pairs: Int64Array, score: Score) -> FloatArray:
     dtype = np.promote_types(X.dtype, np.float32)  # half precision is for storage, not for sums
     blocks = np.split(pairs, range(_PAIRS, len(pairs), _PAIRS))
     return np.concatenate([score(*(X[ends].astype(dtype, copy=False) for ends in block.T)) for block in blocks])
-
-
-def _auc(X: FloatArray, edges: Int64Array, others: Int64Array, score: Score) -> float:
-    return roc_auc(_scores(X, edges, score), _scores(X, others, score))
