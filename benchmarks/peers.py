@@ -146,8 +146,10 @@ def cell(method, name, data, folder):
     rest, held_out = gq.evaluate.hold_out_edges(graph, fraction=0.1, seed=0, connected=name != "synthetic-1m")
     if "features" in method:
         rest = gq.Graph(rest.adjacency, graph.features)
-    links = gq.evaluate.link_quality(limited(method, rest), held_out, graph, seed=0)
-    return row | {"cosine": links.cosine, "inner": links.inner_product}
+    X = limited(method, rest)
+    scores = {"cosine": gq.evaluate.cosine, "inner": gq.evaluate.inner_product}
+    link_auc = gq.evaluate.link_prediction_auc
+    return row | {name: link_auc(X, held_out, graph, seed=0, score=score) for name, score in scores.items()}
 
 
 def measured(method, name, data, folder):

@@ -293,8 +293,11 @@ def peer(row, folder):
     embedded(gq.datasets.load_dataset("blocks"), 1)  # compiles kernels
     with Timed() as timed:
         X = embedded(rest, row["patches"])
-    links = gq.evaluate.link_quality(X, np.load(folder / "held_out.npy"), gq.Graph.open(folder / "graph"), seed=0)
-    figures = timed.figures | {"cosine": round(links.cosine, 4), "inner_product": round(links.inner_product, 4)}
+    held_out, graph = np.load(folder / "held_out.npy"), gq.Graph.open(folder / "graph")
+    figures = dict(timed.figures)
+    for name in ("cosine", "inner_product"):
+        score = getattr(gq.evaluate, name)
+        figures[name] = round(gq.evaluate.link_prediction_auc(X, held_out, graph, seed=0, score=score), 4)
     write_text(folder / f"peer {method}.json", json.dumps(figures))
     return figures
 

@@ -11,7 +11,7 @@ torch = needs("torch")
 pyg = needs("torch_geometric.nn")
 
 from graphquilt.embedders import gcn, training  # noqa: E402
-from graphquilt.embedders.training import Adam, NonEdges, Parameters, Schedule, undirected_edges  # noqa: E402  # noqa: E402
+from graphquilt.embedders.training import Adam, NonEdges, Parameters, undirected_edges  # noqa: E402  # noqa: E402
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
@@ -221,7 +221,7 @@ def test_adam_is_that_of_torch():
     rng = np.random.default_rng(0)
     start = {"a": rng.standard_normal((3, 2)), "b": rng.standard_normal(4)}
     parameters = Parameters(start, device="cpu", dtype=torch.float64)
-    adam = Adam(parameters, Schedule(lr=0.01, max_epochs=1, patience=1, weight_decay=0.1))
+    adam = Adam(parameters, lr=0.01, weight_decay=0.1)
     theirs = [torch.tensor(value, requires_grad=True) for value in start.values()]
     reference = torch.optim.Adam(theirs, lr=0.01, weight_decay=0.1)
     for _ in range(5):

@@ -425,7 +425,7 @@ def test_progress_counts_columns_and_embedders_conform():
         ({"steps": True}, "steps of Propagation is a number, not 'True'"),
         ({"restart": 1.5}, "restart of Propagation is a probability from 0 to below 1, not 1.5"),
         ({"signal": "edges"}, "signal of Propagation is a Signal, such as"),
-        ({"start": {}}, "the shared start of Propagation has no directions"),
+        ({"start": {}}, "a shared start of Propagation has finite directions and a scale"),
     ],
 )
 def test_options_are_checked(options, message):

@@ -11,7 +11,6 @@ from graphquilt.arrays import AnyArray
 from graphquilt.embedders.shared_start import FarField, Survey
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
-from graphquilt.patches import CoarseGraph, coarse_graph
 
 COUPLING = 0.1  # mean edges: the weight of the edge between a node as a source and the same node as a target
 
@@ -33,30 +32,18 @@ def double_cover(graph: Graph, coupling: float | None = None) -> Graph:
             "Propagation(directed=True) keeps the direction of edges, and the edges of this graph have none: read them "
             "with directed=True (--directed), or leave directed out."
         )
-    A = graph.adjacency.astype(np.float64)
-    A = sp.csr_array(A + sp.diags_array(np.full(graph.n_nodes, mean_coupling(graph) if coupling is None else coupling)))
-    X = graph.features
-    both = (
-        sp.csr_array(sp.vstack([X, X]))
-        if isinstance(X, sp.csr_array)
-        else None
-        if X is None
-        else np.concatenate([X, X])
-    )
-    B = sp.coo_array(A)
-    rows, columns = np.concatenate([B.row, B.col + A.shape[0]]), np.concatenate([B.col + A.shape[0], B.row])
-    n_all = 2 * graph.n_nodes
-    return Graph(sp.csr_array((np.concatenate([B.data, B.data]), (rows, columns)), shape=(n_all, n_all)), both)
+    n, X = graph.n_nodes, graph.features
+    if X is not None:
+        X = sp.csr_array(sp.vstack([X, X])) if isinstance(X, sp.csr_array) else np.concatenate([X, X])
+    weight = mean_coupling(graph) if coupling is None else coupling
+    A = sp.coo_array(graph.adjacency.astype(np.float64) + sp.diags_array(np.full(n, weight)))
+    rows, columns = np.concatenate([A.row, A.col + n]), np.concatenate([A.col + n, A.row])
+    return Graph(sp.csr_array((np.concatenate([A.data, A.data]), (rows, columns)), shape=(2 * n, 2 * n)), X)
 
 
 def mean_coupling(graph: Graph) -> float:
     """Return the weight of the edge between a node as a source and itself as a target."""
     return COUPLING * (1.0 if graph.weights is None or not len(graph.weights) else float(np.mean(graph.weights)))
-
-
-def cover_clusters(cover: Graph, clusters: CoarseGraph) -> CoarseGraph:
-    """Return the far clusters of a cover: those of the graph for sources, and once more for targets."""
-    return coarse_graph(cover, np.concatenate([clusters.clusters, clusters.clusters + clusters.k]))
 
 
 def folded(survey: Survey, column: AnyArray | None, k: int, coupling: float) -> Survey:

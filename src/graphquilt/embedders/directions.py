@@ -37,25 +37,15 @@ VERSION = 3
 SHARED = {"basis": 2, "feature_share": 0, "gain": 1, "role": 2}  # what encoders keep of a survey, and its dimensions
 
 
-def moment(rows: AnyArray) -> Int64Array:
-    """Return H' H (w, w) of rows H (n, w) with entries of at most 1, in units of 2^-36."""
-    return grid_product(rows, rows)
-
-
 def grid_product(left: AnyArray | sp.csr_array, right: AnyArray) -> Int64Array:
     """Return L' R of two matrices with n rows and entries of at most 1, both rounded to the grid, in units of 2^-36."""
     total = np.zeros((left.shape[1], right.shape[1]), dtype=np.int64)
     for a in range(0, left.shape[0], MOST):
-        L = _round_to_grid(left[a : a + MOST])
-        R = L if right is left else _round_to_grid(right[a : a + MOST])
+        L = left[a : a + MOST].astype(np.float64) * 2**GRID
+        L = sp.csr_array(L.rint()) if isinstance(L, sp.csr_array) else np.rint(L)
+        R = L if right is left else np.rint(right[a : a + MOST].astype(np.float64) * 2**GRID)
         total += np.asarray(L.T @ R).astype(np.int64)
     return total
-
-
-def _round_to_grid(M: AnyArray | sp.csr_array) -> AnyArray | sp.csr_array:
-    """Return M in units of the grid."""
-    scaled = M.astype(np.float64) * 2**GRID
-    return sp.csr_array(scaled.rint()) if isinstance(scaled, sp.csr_array) else np.rint(scaled)
 
 
 def leading(M: Float64Array, count: int) -> tuple[Float64Array, Float64Array]:
@@ -89,20 +79,14 @@ class Basis:
     """The leading directions of rows H (n, w) that are known only by H' H V, by block Krylov rounds.
 
     All blocks V and their products are kept, and the best directions of their span are taken (Musco and Musco 2015).
-    The ``first`` block (w, b) has orthonormal columns.
+    The first of the ``blocks`` (w, b) has orthonormal columns; ``products`` and ``kept`` are those of earlier rounds.
     """
 
-    def __init__(self, first: AnyArray) -> None:
-        self.blocks = np.asarray(first, dtype=np.float32)
-        self.products = np.empty((len(first), 0), dtype=np.float32)
-        self.kept: list[float] = []  # the sum of squares that the best directions keep, after each round
-
-    @classmethod
-    def of(cls, blocks: AnyArray, products: AnyArray, kept: AnyArray) -> Basis:
-        """Return a basis that some rounds were made for already."""
-        basis = cls(blocks)
-        basis.products, basis.kept = np.asarray(products, dtype=np.float32), kept.tolist()
-        return basis
+    def __init__(self, blocks: AnyArray, products: AnyArray | None = None, kept: AnyArray | None = None) -> None:
+        self.blocks = np.asarray(blocks, dtype=np.float32)
+        self.products = np.asarray(np.empty((len(blocks), 0)) if products is None else products, dtype=np.float32)
+        # the sum of squares that the best directions keep, after each round
+        self.kept: list[float] = [] if kept is None else kept.tolist()
 
     @property
     def block(self) -> Float32Array:

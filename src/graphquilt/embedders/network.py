@@ -155,13 +155,12 @@ class Network:
         *,
         initial: Mapping[str, AnyArray] | None = None,
         background: Background | None = None,
-        max_epochs: int | None = None,
     ) -> Fit:
         """Train from the initial weights, which are random by default."""
         import torch
 
         from graphquilt.embedders.gcn import encode, inputs_of, normalized_adjacency
-        from graphquilt.embedders.training import Parameters, Schedule, train
+        from graphquilt.embedders.training import Parameters, train
 
         dtype = getattr(torch, self.dtype)
         first, second = (int(state) for state in seeds.generate_state(2, np.uint64) >> np.uint64(1))
@@ -171,8 +170,7 @@ class Network:
         parameters = Parameters(initial, device=self.device, dtype=dtype)
         inputs = inputs_of(normalized_adjacency(graph), features, smooth=self._smooth, device=self.device, dtype=dtype)
         loss = self._loss(graph, inputs, torch.Generator().manual_seed(second), background)
-        schedule = Schedule(self.lr, max_epochs or self.max_epochs, self.patience, self.weight_decay)
-        losses = train(parameters, loss, schedule, progress=progress)
+        losses = train(parameters, loss, self, progress=progress)
         with torch.no_grad():
             weights = parameters.views(parameters.flat.cpu().clone())
             X = encode(inputs, parameters.named)[:, : self.dim].cpu().numpy().copy()
@@ -295,23 +293,11 @@ def degree_features(graph: Graph) -> sp.csr_array:
     return sp.csr_array((data, columns, np.arange(0, 2 * n + 1, 2)), shape=(n, 1 + DEGREE_BUCKETS))
 
 
-def normalized_rows(features: Features) -> Features:
-    """Return the features with rows that sum to 1, or 0; features with a negative value are returned unchanged."""
-    values: AnyArray = features.data if isinstance(features, sp.csr_array) else features
-    if values.size and float(values.min()) < 0:
-        return features
-    total = np.asarray(features.sum(axis=1)).ravel()
-    scale = 1 / np.where(total > 0, total, 1)
-    if isinstance(features, sp.csr_array):
-        return sp.csr_array(sp.diags_array(scale) @ features)
-    return features * scale[:, None]
-
-
 def features_of(graph: Graph, *, featureless: str | None, normalize: bool, name: str) -> Features | None:
     """Return the features to train on, (n, f) dense or CSR, or None for the identity.
 
     A graph without features gets the substitute ``featureless``; None makes that an error, which states the ``name``
-    of the embedder. ``normalize`` divides every row by its sum.
+    of the embedder. ``normalize`` divides every row by its sum, unless there is a negative value.
     """
     source = graph.features
     if source is None or source.shape[1] == 0:
@@ -325,16 +311,19 @@ def features_of(graph: Graph, *, featureless: str | None, normalize: bool, name:
         source = degree_features(graph)
     features: Features = sp.csr_array(source) if sp.issparse(source) else np.asarray(source)
     values: AnyArray = features.data if isinstance(features, sp.csr_array) else features
-    bad = ~np.isfinite(values)
-    if bool(bad.any()):
-        if isinstance(features, sp.csr_array):
-            rows = np.unique(np.repeat(np.arange(graph.n_nodes), np.diff(features.indptr))[bad])
-        else:
-            rows = np.flatnonzero(bad.any(axis=1))
+    if not bool(np.isfinite(values).all()):
+        entries = sp.coo_array(features)
+        rows = np.unique(entries.row[~np.isfinite(entries.data)])
         raise InputError(
             f"the features of {len(rows)} of {graph.n_nodes} nodes are not finite, the first is node {int(rows[0])}; "
             "replace those values, for example by the mean of their column."
         )
     if not np.issubdtype(values.dtype, np.floating) or values.dtype.itemsize < 4:
         features = features.astype(np.float32)
-    return normalized_rows(features) if normalize else features
+    if not normalize or (values.size and float(values.min()) < 0):
+        return features
+    total = np.asarray(features.sum(axis=1)).ravel()
+    scale = 1 / np.where(total > 0, total, 1)
+    if isinstance(features, sp.csr_array):
+        return sp.csr_array(sp.diags_array(scale) @ features)
+    return features * scale[:, None]

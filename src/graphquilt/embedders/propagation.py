@@ -9,8 +9,8 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Float32Array
 from graphquilt.embedders.contract import Fit, check_dim
-from graphquilt.embedders.direction import cover_clusters, cover_of_patch, double_cover, folded, mean_coupling
-from graphquilt.embedders.directions import BasisEncoder, leading, moment
+from graphquilt.embedders.direction import cover_of_patch, double_cover, folded, mean_coupling
+from graphquilt.embedders.directions import BasisEncoder, grid_product, leading
 from graphquilt.embedders.shared_start import Arrays, FarField, Survey, agree
 from graphquilt.embedders.signals import FEATURE_PARTS, Parts, Signal, feature_width, signal_parts, spread_signal, times
 from graphquilt.embedders.survey import after_round, follow_graph, round_product, survey_graph
@@ -19,7 +19,7 @@ from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg import Motions
-from graphquilt.patches import CoarseGraph
+from graphquilt.patches import CoarseGraph, coarse_graph
 from graphquilt.progress import ProgressCallback, report
 
 BASIS = 256  # directions that wide features are reduced to first, at least
@@ -111,8 +111,16 @@ class Propagation:
             raise InputError(f"signal of Propagation is a Signal, such as Signal.features(), not {self.signal!r:.60}.")
         if self.directed and self.dim % 2:
             raise InputError(f"Propagation(directed=True) needs an even dim, half of it for targets, not {self.dim}.")
-        if self.start is not None:
-            _check_start(self.start, self.n_directions)
+        if self.start is None or (("basis" in self.start or "blocks" in self.start) and not self.complete):
+            return
+        V, scale = (np.asarray(self.start.get(name, np.empty(0))) for name in ("directions", "scale"))
+        shapes_fit = V.ndim == 2 and V.shape[1] == self.n_directions and scale.shape == (self.n_directions,)
+        if not shapes_fit or any(each.dtype.kind != "f" or not np.isfinite(each).all() for each in (V, scale)):
+            raise InputError(
+                f"a shared start of Propagation has finite directions and a scale, one column for each of "
+                f"{self.n_directions} dimensions; these are {V.dtype} {V.shape} and {scale.dtype} {scale.shape}. Make "
+                "the start again."
+            )
 
     @property
     def n_directions(self) -> int:
@@ -152,7 +160,9 @@ class Propagation:
                 return survey_graph(self, members, clusters, cut=cut)
             coupling = mean_coupling(graph)
             cover = double_cover(graph, coupling)
-            far = None if clusters is None else cover_clusters(cover, clusters)
+            far = None
+            if clusters is not None:  # those of the graph for sources, and once more for targets
+                far = coarse_graph(cover, np.concatenate([clusters.clusters, clusters.clusters + clusters.k]))
             made = survey_graph(self, cover, far, cut=cut, members=(members, clusters))
             column = made.nodes.get("column")
             rest = {name: rows for name, rows in made.nodes.items() if name != "column"}
@@ -208,7 +218,7 @@ class Propagation:
         rows = kept["rows"][counted].astype(np.float32)
         for part, columns in enumerate(_parts_of(kept)):
             rows[:, columns] *= (np.sqrt(weights) * kept["lengths"][:, part])[counted, None]
-        return {"moment": moment(rows)}
+        return {"moment": grid_product(rows, rows)}
 
     def add(self, total: Arrays | None, arrays: Arrays) -> dict[str, AnyArray]:
         """Return the sum of whole numbers."""
@@ -334,22 +344,6 @@ class Propagation:
         for name, length in zip(parts, lengths.T, strict=True):
             Z += products[name] * length[:, None]
         return Z, facts
-
-
-def _check_start(start: Arrays, dim: int) -> None:
-    """Refuse a start whose directions are not ``dim`` columns of finite numbers."""
-    V = start.get("directions")
-    if V is None:
-        if "basis" in start or "blocks" in start:
-            return
-        raise InputError("the shared start of Propagation has no directions; make the start again.")
-    scale = np.asarray(start.get("scale", np.empty(0)))
-    shapes_fit = V.ndim == 2 and V.shape[1] == dim and scale.shape == (dim,)
-    if not shapes_fit or any(each.dtype.kind != "f" or not np.isfinite(each).all() for each in (V, scale)):
-        raise InputError(
-            f"a shared start of Propagation has finite directions and a scale, one column for each of {dim} "
-            f"dimensions; these are {V.dtype} {V.shape} and {scale.dtype} {scale.shape}. Make the start again."
-        )
 
 
 def _parts_of(kept: Arrays) -> list[slice]:

@@ -81,12 +81,9 @@ def sample_graph(sample: Arrays) -> Graph:
 
 
 def _check_sample(sample: Arrays) -> None:
-    if not (set(sample) >= _PARTS and _is_whole(sample["width"])):
+    width = sample.get("width", np.empty(0))
+    if not set(sample) >= _PARTS or width.shape != () or width.dtype.kind != "i":
         raise InputError("the sample of a patch is not a graph with features; let the patches prepare again.")
-
-
-def _is_whole(number: AnyArray) -> bool:
-    return number.shape == () and number.dtype.kind == "i"
 
 
 def feature_counts(features: Features) -> FloatArray:
@@ -103,10 +100,8 @@ def weight_sums(encoder: Arrays, names: Sequence[str]) -> dict[str, AnyArray]:
     sums: dict[str, AnyArray] = {"counts": counts.astype(np.int64), "encoders": np.array(1, dtype=np.int64)}
     for name in names:
         sums[name] = np.rint(np.asarray(encoder[name], dtype=np.float64) * _UNIT).astype(np.int64)
-    sums["counted"] = np.rint(np.asarray(encoder["weight0"], dtype=np.float64) * counts[:, None] * _UNIT).astype(
-        np.int64
-    )
-    return sums
+    counted = np.asarray(encoder["weight0"], dtype=np.float64) * counts[:, None] * _UNIT
+    return {**sums, "counted": np.rint(counted).astype(np.int64)}
 
 
 def add_weights(total: Arrays, more: Arrays) -> dict[str, AnyArray]:

@@ -15,7 +15,6 @@ from graphquilt.embedders.shared_start import Arrays, FarField
 from graphquilt.embedders.walks import Block, FarRows, Walk, column_blocks, feature_blocks, run_in_order, walk_in
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
-from graphquilt.graph.structure import Features
 from graphquilt.kernels import loop_threads
 
 if TYPE_CHECKING:
@@ -151,13 +150,9 @@ class Signal:
 class Part(NamedTuple):
     """A part of the signal: its columns, and the length of its rows; those of all parts together have unit length."""
 
-    columns: slice
+    first: int
+    width: int
     length: float
-
-    @property
-    def width(self) -> int:
-        """Number of columns."""
-        return int(self.columns.stop - self.columns.start)
 
 
 Parts: TypeAlias = dict[str, Part]
@@ -180,7 +175,7 @@ def signal_parts(signal: Signal, graph: Graph, far: FarField | None, basis: AnyA
         )
     total, end, parts = sum(weights[part] for part in widths), 0, {}
     for part, part_width in widths.items():
-        parts[part] = Part(slice(end, end + part_width), math.sqrt(weights[part] / total))
+        parts[part] = Part(end, part_width, math.sqrt(weights[part] / total))
         end += part_width
     return parts
 
@@ -199,7 +194,7 @@ def spread_signal(
     squares = {name: np.zeros(graph.n_nodes, dtype=np.float32) for name in parts}
     spread = missed = 0.0
     for block in _blocks(embedder, graph, far, parts, walk):
-        take(parts[block.part].columns.start + block.first, block)
+        take(parts[block.part].first + block.first, block)
         squares[block.part] += np.einsum("ij,ij->i", block.values, block.values)
         spread += block.spread
         missed += block.missed
@@ -238,7 +233,12 @@ def _blocks(embedder: Propagation, graph: Graph, far: FarField | None, parts: Pa
         tasks += column_blocks(walk, column, gain, rows, block=embedder.block)
     yield from run_in_order(tasks, loop_threads())
     if far is not None and "role" in parts:
-        yield Block("role", 0, _standard_roles(np.asarray(far.nodes["role"]), np.asarray(far.shared["role"])))
+        role, moments = np.asarray(far.nodes["role"]), np.asarray(far.shared["role"])
+        if moments.shape != (2, ROLES):
+            raise FormatError(f"roles have moments of shape {moments.shape}, not {(2, ROLES)}; make the survey again.")
+        standard = (role - moments[0]) / np.where(moments[1] > 0, moments[1], 1)
+        standard = np.clip(standard, -MOST_SPREAD, MOST_SPREAD) / math.sqrt(ROLES)
+        yield Block("role", 0, standard.astype(np.float32))
 
 
 def _check_columns(far: FarField, n_nodes: int) -> tuple[AnyArray, Float32Array]:
@@ -308,21 +308,14 @@ def check_features(graph: Graph) -> None:
     X, n = graph.features, graph.n_nodes
     assert X is not None
     zero = not row_scale(graph).any()
-    if n > 1 and (zero or _all_equal(X)):
+    blocks = (X[a : a + 64] for a in range(0, n, 64))
+    dense = (block.toarray() if isinstance(block, sp.csr_array) else np.asarray(block) for block in blocks)
+    first = X[:1].toarray() if isinstance(X, sp.csr_array) else X[:1]
+    if n > 1 and (zero or all((rows == first).all() for rows in dense)):
         state = "zero, or too small to tell from zero" if zero else "the same"
         raise InputError(
             f"the features of all {n} nodes are {state}; leave them out, or give features that tell nodes apart."
         )
-
-
-def _all_equal(X: Features) -> bool:
-    """Return whether all rows are the same; stops at the first that differs."""
-    first = X[:1].toarray() if isinstance(X, sp.csr_array) else np.asarray(X[:1])
-    for a in range(0, X.shape[0], 64):
-        rows = X[a : a + 64]
-        if bool(((rows.toarray() if isinstance(rows, sp.csr_array) else np.asarray(rows)) != first).any()):
-            return False
-    return True
 
 
 def inverse_lengths(squares: AnyArray) -> Float32Array:
@@ -341,15 +334,3 @@ def role_rows(graph: Graph) -> tuple[Float32Array, Float64Array]:
     role = np.hstack([own, near, second])
     moments = np.stack([role.mean(axis=0, dtype=np.float64), role.std(axis=0, dtype=np.float64)])
     return role, moments
-
-
-def _standard_roles(role: Float32Array, moments: Float64Array) -> Float32Array:
-    """Return roles in standard deviations from their mean, divided by √3, within bounds."""
-    if moments.shape != (2, ROLES):
-        raise FormatError(
-            f"the moments of roles have the shape {moments.shape}, not {(2, ROLES)}. Make the survey again."
-        )
-    deviation = np.where(moments[1] > 0, moments[1], 1)
-    standard = np.clip((role - moments[0]) / deviation, -MOST_SPREAD, MOST_SPREAD)
-    scaled: Float32Array = (standard / math.sqrt(ROLES)).astype(np.float32)
-    return scaled

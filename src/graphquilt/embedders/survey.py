@@ -353,4 +353,4 @@ def after_round(start: Arrays | None, product: AnyArray, count: int) -> dict[str
 
 
 def _basis(start: Arrays) -> Basis:
-    return Basis.of(*(np.asarray(start[name]) for name in ("blocks", "products", "kept")))
+    return Basis(*(np.asarray(start[name]) for name in ("blocks", "products", "kept")))

@@ -82,8 +82,12 @@ class SVD:
 
 def _leading(A: sp.csr_array, degree: AnyArray, dim: int, tol: float) -> tuple[Float64Array, Float64Array]:
     """Return the ``dim`` largest squares of singular values, beside the trivial ones, and their vectors."""
+    from scipy.sparse.csgraph import connected_components
+
     n = len(degree)
-    trivial = _trivial(A, degree)
+    count, label = connected_components(A, directed=False)
+    root = np.sqrt(degree) / np.sqrt(np.bincount(label, weights=degree))[label]
+    trivial = sp.csr_array((root, (np.arange(n), label)), shape=(n, count))  # (D + I)^1/2 1 on each component
     k = min(dim, n - trivial.shape[1])
     if not k:
         return np.zeros(0), np.zeros((n, 0))
@@ -91,7 +95,7 @@ def _leading(A: sp.csr_array, degree: AnyArray, dim: int, tol: float) -> tuple[F
     dtype = np.float32 if tol >= SINGLE_PRECISION and not small else np.float64
     scale = sp.diags_array(1 / np.sqrt(degree))
     M = sp.csr_array(scale @ (A + sp.eye_array(n)) @ scale).astype(dtype)
-    trivial = trivial.astype(dtype)
+    trivial = sp.csr_array(trivial.astype(dtype))
     trivial_t = sp.csr_array(trivial.T)
 
     def square(x: AnyArray) -> AnyArray:
@@ -108,12 +112,3 @@ def _leading(A: sp.csr_array, degree: AnyArray, dim: int, tol: float) -> tuple[F
         return np.asarray(x - trivial @ (trivial_t @ x))
 
     return leading_eigenpairs(square, n, k, tol=tol, project=project, dtype=dtype)
-
-
-def _trivial(A: sp.csr_array, degree: AnyArray) -> sp.csr_array:
-    """Return (D + I)^1/2 1 on each component, of unit length, as the columns of an (n, components) matrix."""
-    from scipy.sparse.csgraph import connected_components
-
-    count, label = connected_components(A, directed=False)
-    root = np.sqrt(degree) / np.sqrt(np.bincount(label, weights=degree))[label]
-    return sp.csr_array((root, (np.arange(len(degree)), label)), shape=(len(degree), count))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,6 +21,9 @@ from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.graph import Graph
 from graphquilt.linalg import roc_auc
 from graphquilt.progress import ProgressCallback, report
+
+if TYPE_CHECKING:
+    from graphquilt.embedders.network import Network
 
 _lock = threading.Lock()
 _users = 0
@@ -98,21 +102,11 @@ class Parameters:
         return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """The learning rate and the length of a training."""
-
-    lr: float
-    max_epochs: int
-    patience: int
-    weight_decay: float
-
-
 class Adam:
     """Adam with its default decay rates (Kingma and Ba 2015); importing that of torch.optim takes seconds."""
 
-    def __init__(self, parameters: Parameters, schedule: Schedule) -> None:
-        self.schedule, self.epoch = schedule, 0
+    def __init__(self, parameters: Parameters, *, lr: float, weight_decay: float = 0.0) -> None:
+        self.lr, self.weight_decay, self.epoch = lr, weight_decay, 0
         self.weights = [view.detach() for view in parameters.named.values()]
         flats = [torch.zeros_like(parameters.flat) for _ in range(3)]
         self.first, self.second, self.spare = ([*parameters.views(flat).values()] for flat in flats)
@@ -120,11 +114,11 @@ class Adam:
     def step(self, gradients: Iterable[torch.Tensor]) -> None:
         """Move the weights by one step, given one gradient for each; the gradients may be overwritten."""
         self.epoch += 1
-        size = -self.schedule.lr / (1 - 0.9**self.epoch)
+        size = -self.lr / (1 - 0.9**self.epoch)
         root = 1 / math.sqrt(1 - 0.999**self.epoch)
         for w, g, m, v, spare in zip(self.weights, gradients, self.first, self.second, self.spare, strict=True):
-            if self.schedule.weight_decay:
-                g.add_(w, alpha=self.schedule.weight_decay)
+            if self.weight_decay:
+                g.add_(w, alpha=self.weight_decay)
             m.lerp_(g, 0.1)
             v.mul_(0.999).addcmul_(g, g, value=0.001)
             torch.sqrt(v, out=spare).mul_(root).add_(1e-8)
@@ -134,32 +128,36 @@ class Adam:
 def train(
     parameters: Parameters,
     loss_of: Callable[[Mapping[str, torch.Tensor]], torch.Tensor],
-    schedule: Schedule,
+    network: Network,
     *,
     progress: ProgressCallback | None = None,
 ) -> Float64Array:
-    """Minimise ``loss_of(named weights)``; leave the best weights in ``parameters`` and return the losses."""
+    """Minimise ``loss_of(named weights)`` by the settings of ``network``; return the losses.
+
+    The best weights are left in ``parameters``.
+    """
     best, best_loss, waited = parameters.flat.clone(), math.inf, 0
-    adam, leaves = Adam(parameters, schedule), [*parameters.named.values()]
+    adam = Adam(parameters, lr=network.lr, weight_decay=network.weight_decay)
+    leaves = [*parameters.named.values()]
     losses: list[float] = []
-    for epoch in range(1, schedule.max_epochs + 1):
+    for epoch in range(1, network.max_epochs + 1):
         loss = loss_of(parameters.named)
         gradients = torch.autograd.grad(loss, leaves)
         value = float(loss.detach())
         if not math.isfinite(value):
             raise ConvergenceError(
-                f"the loss became {value} in epoch {epoch} with a learning rate of {schedule.lr:g}. Lower lr, "
+                f"the loss became {value} in epoch {epoch} with a learning rate of {network.lr:g}. Lower lr, "
                 "scale the features down, or look for extreme values in them.",
                 residual=value,
             )
         losses.append(value)
-        report(progress, "training", epoch, schedule.max_epochs, values={"epoch": epoch, "loss": value})
+        report(progress, "training", epoch, network.max_epochs, values={"epoch": epoch, "loss": value})
         if value < best_loss:
             best_loss, waited = value, 0
             best.copy_(parameters.flat)
         else:
             waited += 1
-            if waited >= schedule.patience:
+            if waited >= network.patience:
                 break
         adam.step(gradients)
     parameters.flat.copy_(best)

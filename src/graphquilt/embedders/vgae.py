@@ -194,22 +194,18 @@ class GAE(Network):
         """Train several encoders on the sample for a while, and the best of them to the end, with more patience."""
         from graphquilt.embedders.training import reconstruction_score
 
-        own = replace(self, featureless=None, weight_decay=decay)
-        features, epochs = own._features(sample), min(self.max_epochs, _TRIAL)
+        epochs = min(self.max_epochs, _TRIAL)
+        own = replace(self, featureless=None, weight_decay=decay, max_epochs=epochs)
+        features = own._features(sample)
         with own._session(sample, features):
             seeds = np.random.SeedSequence(seed)
-            trials = (own._train(sample, features, child, max_epochs=epochs) for child in seeds.spawn(_SEEDS))
+            trials = (own._train(sample, features, child) for child in seeds.spawn(_SEEDS))
             best = max(trials, key=lambda fit: reconstruction_score(sample, fit.embedding, seed))
             if epochs == self.max_epochs:
                 return best
             assert isinstance(best.encoder, Encoder)
-            return replace(own, patience=_PATIENCE * self.patience)._train(
-                sample,
-                features,
-                np.random.SeedSequence(seed),
-                initial=best.encoder.weights,
-                max_epochs=self.max_epochs - epochs,
-            )
+            patient = replace(own, patience=_PATIENCE * self.patience, max_epochs=self.max_epochs - epochs)
+            return patient._train(sample, features, np.random.SeedSequence(seed), initial=best.encoder.weights)
 
     def _decay(self, sample: Graph) -> float:
         """Return the penalty on the weights, which grows with the features, as the weights shrink with them."""
@@ -255,7 +251,8 @@ class GAE(Network):
             leaving = np.stack([np.repeat(np.arange(n), np.diff(far.indptr)), np.asarray(far.clusters, dtype=np.int64)])
         outside = np.concatenate([places, np.asarray(self.start["sample"])])
         epochs = min(self.max_epochs, _OWN_EPOCHS if self.blend else _EPOCHS)
-        decayed = replace(self, weight_decay=float(self.start.get("decay", self.weight_decay)))
+        decay = float(self.start.get("decay", self.weight_decay))
+        resumed = replace(self, weight_decay=decay, max_epochs=epochs)
         with self._session(graph, features):
             background = Background(
                 torch.as_tensor(outside, dtype=getattr(torch, self.dtype)).to(device),
@@ -264,9 +261,7 @@ class GAE(Network):
                 n / max(n_nodes, 1),
             )
             seeds = np.random.SeedSequence(seed)
-            fit = decayed._train(
-                graph, features, seeds, progress, initial=first, background=background, max_epochs=epochs
-            )
+            fit = resumed._train(graph, features, seeds, progress, initial=first, background=background)
         assert isinstance(fit.encoder, Encoder)
         return dict(fit.encoder.weights), fit.losses
 

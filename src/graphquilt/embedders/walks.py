@@ -16,7 +16,6 @@ from graphquilt.graph import Graph
 
 Table: TypeAlias = Callable[[int], Float32Array]
 WALK_RESTART, WALK_STEPS = 0.15, 8  # of the walk that starts at a node and ends in a cluster
-_NOTHING = np.empty((0, 0), dtype=np.float32)
 _NO_COLUMNS = np.empty(0, dtype=np.int32)
 
 
@@ -59,12 +58,29 @@ class Walk:
         inverse, loops = self.scale
         return np.clip(1 - (inside + loops) * inverse, 0, 1).astype(np.float32)
 
-    def of_values(self, X: Float32Array, table: Table | None, *, restart: float, steps: int) -> Iterator[Float32Array]:
+    def of_values(
+        self,
+        X: Float32Array,
+        table: Table | None,
+        *,
+        restart: float,
+        steps: int,
+        columns: AnyArray = _NO_COLUMNS,
+        first: int = 0,
+    ) -> Iterator[Float32Array]:
         """Yield H after each step of a walk that begins with H = X; the arrays are overwritten later.
 
         ``table(i)`` (k, b) is the average over each needed cluster before step i; None if nothing is known outside.
+        If X has a single 1 in each row, it may be given by ``columns``, of which those from ``first`` on are in X.
         """
-        yield from self._steps(np.array(X), table, (restart, X, _NO_COLUMNS, 0), steps)
+        from graphquilt.embedders.kernels import walk_step
+
+        H, out, nothing = np.array(X), np.empty_like(X), np.empty((0, X.shape[1]), dtype=np.float32)
+        start = (restart, nothing if len(columns) else X, columns, first)
+        for i in range(steps):
+            walk_step(self.inside, self.outside, self.scale, start, nothing if table is None else table(i), H, out)
+            H, out = out, H
+            yield H
 
     def last_of_values(self, X: Float32Array, *, restart: float, steps: int) -> Float32Array:
         """Return H after the last step of a walk of which nothing is known outside."""
@@ -78,21 +94,10 @@ class Walk:
         H = np.zeros((len(self.scale[0]), end - begin), dtype=np.float32)
         inside = np.flatnonzero((columns >= begin) & (columns < end))
         H[inside, columns[inside] - begin] = 1
-        for H in self._steps(H, table, (self.to_columns[0], _NOTHING, columns, begin), self.to_columns[1]):  # noqa: B007, B020
+        restart, steps = self.to_columns
+        for H in self.of_values(H, table, restart=restart, steps=steps, columns=columns, first=begin):  # noqa: B007, B020
             pass
         return H
-
-    def _steps(
-        self, H: Float32Array, table: Table | None, restart: tuple[float, AnyArray, AnyArray, int], steps: int
-    ) -> Iterator[Float32Array]:
-        from graphquilt.embedders.kernels import walk_step
-
-        out, nothing = np.empty_like(H), np.empty((0, H.shape[1]), dtype=np.float32)
-        for i in range(steps):
-            averages = nothing if table is None else table(i)
-            walk_step(self.inside, self.outside, self.scale, restart, averages, H, out)
-            H, out = out, H
-            yield H
 
 
 def walk_in(graph: Graph, far: FarField | None = None, *, tables: list[AnyArray] | None = None) -> Walk:

@@ -9,7 +9,6 @@ from graphquilt.evaluate.classification import (
 )
 from graphquilt.evaluate.edges import edge_classification_accuracy, edge_embeddings
 from graphquilt.evaluate.links import (
-    LinkQuality,
     LinkRanking,
     cosine,
     inner_product,
@@ -29,7 +28,6 @@ __all__ = [
     "Classifier",
     "EvaluationOptions",
     "InvariantLogistic",
-    "LinkQuality",
     "LinkRanking",
     "Quality",
     "Split",

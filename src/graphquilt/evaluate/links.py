@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +11,9 @@ import numpy.typing as npt
 from graphquilt.arrays import FloatArray, Int64Array, refuse_masked
 from graphquilt.errors import InputError
 from graphquilt.evaluate.pairs import (
+    are_joined,
     count_pairs,
     edge_blocks,
-    negatives_of,
-    non_edge_blocks,
     sample_edges,
     sample_non_edges,
 )
@@ -28,7 +27,7 @@ _PAIRS = 1 << 10  # pairs scored at a time: both blocks of rows fit into the cac
 _NON_EDGES = 100_000  # of Hits@50, as in the Open Graph Benchmark
 _RANKED, _OTHERS = 2000, 100  # edges of the mean reciprocal rank, and other partners of their first node
 _SAMPLE = 10_000  # edges whose reconstruction is ranked
-_EXACT = 1 << 25  # up to this many scores the ranks are exact; above, scores are counted in bins
+_MOST = 1 << 24  # edges that are ranked at once; of more, a sample
 
 
 def inner_product(A: FloatArray, B: FloatArray) -> FloatArray:
@@ -79,14 +78,9 @@ def reconstruction_auc(
     seed : int
         Seed of the non-edges and of the sample of edges.
     max_edges : int, optional
-        Use a random sample of at most this many edges. None uses all.
+        Use a random sample of at most this many edges. None uses all, or a sample of 2²⁴ if there are more.
     score : callable
         Computes scores (k,) from two arrays (k, d): :func:`inner_product`, :func:`cosine`, :func:`negative_distance`.
-
-    Notes
-    -----
-    Up to 33 million scores are ranked exactly. More are counted in 2²⁴ bins by their first 24 bits as float32, in
-    constant memory; two scores in one bin count as a tie.
 
     Examples
     --------
@@ -102,15 +96,13 @@ def reconstruction_auc(
         raise InputError(f"the graph has {graph.n_nodes} nodes and no edge to reconstruct.")
     if max_edges is not None and max_edges < 1:
         raise InputError(f"max_edges must be at least 1, not {max_edges}.")
-    count = total if max_edges is None else min(max_edges, total)
-    if count > _EXACT // 2 and count == total:
-        return _auc(X, edge_blocks(graph), non_edge_blocks(graph, total, rng), total, score)
+    count = min(_MOST if max_edges is None else max_edges, total)
     if count > total // 2:  # most of them: list all and leave some out
         edges = np.concatenate(list(edge_blocks(graph)))
         edges = edges if count == total else edges[np.sort(rng.choice(total, count, replace=False))]
     else:
         edges = sample_edges(graph, count, rng)
-    return _auc(X, [edges], [sample_non_edges(graph, count, seed=rng)], count, score)
+    return roc_auc(_scores(X, edges, score), _scores(X, sample_non_edges(graph, count, seed=rng), score))
 
 
 def link_prediction_auc(
@@ -138,7 +130,8 @@ def link_prediction_auc(
     """
     X = checked_embedding(X, graph.n_nodes)
     edges = _checked_pairs(held_out, graph)
-    return _auc(X, [edges], [sample_non_edges(graph, len(edges), seed=seed)], len(edges), score)
+    others = sample_non_edges(graph, len(edges), seed=seed)
+    return roc_auc(_scores(X, edges, score), _scores(X, others, score))
 
 
 @dataclass(frozen=True)
@@ -157,20 +150,6 @@ class LinkRanking:
 
     auc: float
     precision: float
-    hits: float
-    mrr: float
-
-
-@dataclass(frozen=True)
-class LinkQuality:
-    """How well an embedding predicts edges that it was not trained on: the ROC AUC by two scores, Hits@50 and MRR.
-
-    The inner product is the paper's score. The cosine ignores lengths, which often grow with the degree; Hits@50 and
-    the mean reciprocal rank are by the cosine. See :class:`LinkRanking`.
-    """
-
-    cosine: float
-    inner_product: float
     hits: float
     mrr: float
 
@@ -204,7 +183,9 @@ def _hits_and_mrr(
     rng = np.random.default_rng(seed)
     ranked = edges[rng.permutation(len(edges))[:_RANKED]]
     ranked = np.where(rng.random(len(ranked))[:, None] < 0.5, ranked, ranked[:, ::-1])
-    others, usable = negatives_of(graph, ranked, _OTHERS, seed=seed)
+    partners = np.random.default_rng(seed).integers(0, graph.n_nodes, size=len(ranked) * _OTHERS)
+    others = np.column_stack([np.repeat(ranked[:, 0], _OTHERS), partners])
+    usable = ~are_joined(graph, others) & (others[:, 0] != others[:, 1])
     scores = np.where(usable, score(others), -np.inf).reshape(len(ranked), -1)
     return hits, mean_reciprocal_rank(score(ranked), scores)
 
@@ -220,25 +201,23 @@ def reconstruction_ranks(
     return _hits_and_mrr(lambda pairs: _scores(X, pairs, score), rng.permutation(edges)[:_SAMPLE], graph, seed)
 
 
-def link_quality(X: npt.ArrayLike, held_out: npt.ArrayLike, graph: Graph, *, seed: int) -> LinkQuality:
-    """Return the ROC AUC of held-out edges by cosine and by inner product, Hits@50 and MRR, against the same non-edges.
+def link_quality(
+    X: npt.ArrayLike, held_out: npt.ArrayLike, graph: Graph, *, seed: int, score: Score = cosine
+) -> LinkRanking:
+    """Return how well an embedding predicts held-out edges, by default by the cosine, which ignores lengths.
 
-    See :func:`link_prediction_auc` for the parameters. All scores are invariant under rotation and depend on the
-    origin. The memory needed grows with the number of held-out edges, not of all edges.
+    See :func:`link_prediction_auc` for the parameters. The memory needed grows with the number of held-out edges, not
+    of all edges.
 
     Examples
     --------
     >>> import scipy.sparse as sp
     >>> path = Graph(sp.csr_array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
     >>> link_quality(np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]]), [[0, 1]], path, seed=0)
-    LinkQuality(cosine=1.0, inner_product=1.0, hits=1.0, mrr=1.0)
+    LinkRanking(auc=1.0, precision=1.0, hits=1.0, mrr=1.0)
     """
     X = checked_embedding(X, graph.n_nodes)
-    edges = _checked_pairs(held_out, graph)
-    others = sample_non_edges(graph, len(edges), seed=seed)
-    by_cosine, by_product = (_auc(X, [edges], [others], len(edges), score) for score in (cosine, inner_product))
-    hits, mrr = _hits_and_mrr(lambda pairs: _scores(X, pairs, cosine), edges, graph, seed)
-    return LinkQuality(by_cosine, by_product, hits, mrr)
+    return rank_links(lambda pairs: _scores(X, pairs, score), held_out, graph, seed=seed)
 
 
 def _checked_pairs(held_out: npt.ArrayLike, graph: Graph) -> Int64Array:
@@ -258,24 +237,3 @@ def _scores(X: FloatArray, pairs: Int64Array, score: Score) -> FloatArray:
     dtype = np.promote_types(X.dtype, np.float32)  # half precision is for storage, not for sums
     blocks = np.split(pairs, range(_PAIRS, len(pairs), _PAIRS))
     return np.concatenate([score(*(X[ends].astype(dtype, copy=False) for ends in block.T)) for block in blocks])
-
-
-def _auc(
-    X: FloatArray, positive: Iterable[Int64Array], negative: Iterable[Int64Array], count: int, score: Score
-) -> float:
-    if 2 * count <= _EXACT:
-        return roc_auc(*(np.concatenate([_scores(X, block, score) for block in side]) for side in (positive, negative)))
-    a, b = (_histogram(_scores(X, block, score) for block in side) for side in (positive, negative))
-    below = np.cumsum(b) - b
-    return float(np.sum(a * (below + 0.5 * b), dtype=np.float64) / (float(a.sum()) * float(b.sum())))
-
-
-def _histogram(blocks: Iterable[FloatArray]) -> Int64Array:
-    """Count float32 scores by their first 24 bits, in the order of the numbers, (2²⁴,)."""
-    counts = np.zeros(1 << 24, dtype=np.int64)
-    for block in blocks:
-        bits = (np.asarray(block, dtype=np.float32) + np.float32(0)).view(np.uint32)  # adding 0 turns -0 into 0
-        # Read as integers, negative floats run backwards: flip all their bits, and set the sign bit of the others.
-        ordered = np.where(bits >> 31 == 1, ~bits, bits | np.uint32(1 << 31)) >> np.uint32(8)
-        counts += np.bincount(ordered, minlength=1 << 24)
-    return counts

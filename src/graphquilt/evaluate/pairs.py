@@ -80,13 +80,6 @@ def _without(graph: Graph, held: Int64Array) -> Graph:
     )
 
 
-def negatives_of(graph: Graph, pairs: Int64Array, count: int, *, seed: int) -> tuple[Int64Array, BoolArray]:
-    """Sample for each pair ``count`` other partners of its first node, (k · count, 2), and which are no edges."""
-    rng = np.random.default_rng(seed)
-    others = np.column_stack([np.repeat(pairs[:, 0], count), rng.integers(0, graph.n_nodes, size=len(pairs) * count)])
-    return others, ~are_joined(graph, others) & (others[:, 0] != others[:, 1])
-
-
 def _spanning_forest(edges: Int64Array, n_nodes: int, rng: np.random.Generator) -> Int64Array:
     """Return the rows of the edges of a random spanning forest."""
     from scipy.sparse.csgraph import minimum_spanning_tree
@@ -130,7 +123,12 @@ def sample_non_edges(graph: Graph, count: int, *, seed: int | np.random.Generato
         return free[rng.permutation(len(free))[:count]]
 
     def sample(missing: int) -> Int64Array:
-        return _sample_with_replacement(graph, min(int(missing * pairs / left * 1.05) + 64, 1 << 22), rng)
+        i, j = rng.integers(0, n, size=(2, min(int(missing * pairs / left * 1.05) + 64, 1 << 22)))
+        if not graph.directed:
+            i, j = np.minimum(i, j), np.maximum(i, j)
+        keys = np.sort((i * n + j)[i != j])  # in order: memory is then read in order
+        found = np.column_stack(np.divmod(keys, n))
+        return np.asarray(found[~are_joined(graph, found)])
 
     return _sample_distinct(sample, min(count, left), n, rng)
 
@@ -145,26 +143,6 @@ def _sample_distinct(
         keys = keys[np.diff(keys, prepend=-1) != 0]  # several times faster than numpy.unique, which hashes
     extra = rng.choice(len(keys), len(keys) - count, replace=False)
     return np.column_stack(np.divmod(np.delete(keys, extra), n_nodes))
-
-
-def _sample_with_replacement(graph: Graph, count: int, rng: np.random.Generator) -> Int64Array:
-    """Sample pairs and return those that are neither loops nor edges, ascending, (at most count, 2)."""
-    i, j = rng.integers(0, graph.n_nodes, size=(2, count))
-    if not graph.directed:
-        i, j = np.minimum(i, j), np.maximum(i, j)
-    keys = np.sort((i * graph.n_nodes + j)[i != j])  # in order: memory is then read in order
-    pairs = np.column_stack(np.divmod(keys, graph.n_nodes))
-    return np.asarray(pairs[~are_joined(graph, pairs)])
-
-
-def non_edge_blocks(graph: Graph, count: int, rng: np.random.Generator) -> Iterator[Int64Array]:
-    """Yield non-edges sampled with replacement, for counts too large to find duplicates in memory."""
-    while count > 0:
-        block = _sample_with_replacement(graph, 1 << 20, rng)
-        if len(block) > count:
-            block = block[rng.choice(len(block), count, replace=False)]
-        count -= len(block)
-        yield block
 
 
 def are_joined(graph: Graph, pairs: Int64Array) -> BoolArray:

@@ -27,9 +27,7 @@ def strengths(graph: Graph) -> Float64Array:
     """Return the sum of the weights of each node's edges, (n,); its degree where there are no weights."""
     if graph.weights is None:
         return np.diff(graph.indptr).astype(np.float64)
-    sums = np.zeros(graph.n_nodes)
-    _add_weights(graph.csr, sums)
-    return sums
+    return np.asarray(graph.adjacency @ np.ones(graph.n_nodes))
 
 
 def nodes_two_steps_away(graph: Graph, nodes: Int64Array, limit: int) -> Int64Array:
@@ -40,24 +38,12 @@ def nodes_two_steps_away(graph: Graph, nodes: Int64Array, limit: int) -> Int64Ar
     """
     partners = np.full((len(nodes), limit), -1, dtype=np.int64)
     scratch = np.zeros(graph.n_nodes, dtype=np.float32), np.empty(graph.n_nodes, dtype=np.int32)
-    _two_steps(graph.csr, strengths(graph), (nodes, hub_degree(graph)), scratch, partners)
-    return partners
-
-
-def hub_degree(graph: Graph) -> int:
-    """Return the largest degree at which all paths of two steps through smaller nodes are still few enough."""
     degrees = np.sort(graph.degrees)
     work = np.cumsum(degrees.astype(np.float64) ** 2)
     place = int(np.searchsorted(work, _WORK + 64.0 * graph.n_entries, side="right"))
-    return int(degrees[min(place, len(degrees) - 1)]) if len(degrees) else 0
-
-
-@kernel("sums of weights", writes=("sums",))
-def _add_weights(csr: tuple[IntArray, IntArray, Float64Array], sums: Float64Array) -> None:
-    indptr, _, weights = csr
-    for u in range(len(sums)):
-        for e in range(indptr[u], indptr[u + 1]):
-            sums[u] += weights[e]
+    hub = int(degrees[min(place, len(degrees) - 1)]) if len(degrees) else 0
+    _two_steps(graph.csr, strengths(graph), (nodes, hub), scratch, partners)
+    return partners
 
 
 @kernel("counts of common neighbours", writes=("counts",))

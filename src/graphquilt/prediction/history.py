@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
+from graphquilt.graph.reading.ids import find_ids
 from graphquilt.graph.reading.recency import Period, read_recent_edges
 from graphquilt.jobs import Source
 
@@ -33,12 +34,9 @@ def graphs_before_and_after(source: Source, after: str, graph: Graph, ids: AnyAr
 
 def _with_rows_of(part: Graph, graph: Graph, ids: AnyArray) -> Graph:
     """Return the edges of ``part`` between nodes of ``graph``, with its rows and features."""
-    names = np.arange(part.n_nodes) if part.node_ids is None else part.node_ids
-    order = np.argsort(ids, kind="stable")
-    place = order[np.minimum(np.searchsorted(ids, names, sorter=order), len(ids) - 1)]
-    known = ids[place] == names
+    place = find_ids(ids, np.arange(part.n_nodes) if part.node_ids is None else part.node_ids)
     entries = part.adjacency.tocoo()
-    used = known[entries.row] & known[entries.col]
+    used = (place[entries.row] >= 0) & (place[entries.col] >= 0)
     ends = place[entries.row[used]], place[entries.col[used]]
     A = sp.csr_array((entries.data[used], ends), shape=(graph.n_nodes, graph.n_nodes))
     return Graph(A, graph.features, labels=graph.labels)

@@ -152,10 +152,17 @@ def links(
     X, gone = job.embedding, nodes_gone_from(job, graph.n_nodes)
     if pairs is not None or node is not None:
         refuse_gone(gone, rows, ids)
-    model = _kept_model(job, X, {"after": after, "missing": missing, "seed": seed})
+    question: dict[str, object] = {"after": after, "missing": missing, "seed": seed, "version": _VERSION}
+    if isinstance(job, Job):
+        question["embedding"] = fingerprint(X)
+    model = _kept_model(job, question)
     if model is None:
         model = _fit(graph, settings, ids, after=after, missing=missing, seed=seed)
-        _keep_model(job, X, {"after": after, "missing": missing, "seed": seed}, model)
+        if isinstance(job, Job):
+            arrays = {name: getattr(model, name) for name in _ARRAYS}
+            job.store[_RECORD] = Record(
+                {**arrays, "sizes": np.array([model.n_pairs, model.n_links])}, {"question": question}
+            )
     case = _Case(graph, unit_rows(X), ids, model, gone)
     if pairs is None:
         return case.best(rows, int(k if top is None else top))
@@ -208,7 +215,14 @@ def _graph_and_settings(job: Job | Result) -> tuple[Graph, JobSettings, AnyArray
 def _fit(
     graph: Graph, settings: JobSettings, ids: AnyArray, *, after: str | None, missing: float, seed: int
 ) -> LinkModel:
-    embed_again = _embedding_by(settings)
+    """Learn what makes a link, by embedding a part of the graph as the job was embedded."""
+    embedders = settings.embedders
+    embedder = embedders[0] if len(embedders) == 1 else list(embedders)
+
+    def embed_again(part: Graph) -> FloatArray:
+        result = embed(part, embedder=embedder, cutting=settings.cutting, recipe=settings.recipe, seed=settings.seed)
+        return result.embedding
+
     if after is None:
         return fit_links(graph, embed_again, missing=missing, seed=seed)
     return fit_later_links(*graphs_before_and_after(settings.source, after, graph, ids), embed_again, seed=seed)
@@ -225,37 +239,16 @@ def fit_later_links(
     return LinkModel.fit(components, is_link, new)
 
 
-def _embedding_by(settings: JobSettings) -> Callable[[Graph], FloatArray]:
-    """Return a function that embeds a graph as a job was embedded."""
-    embedders = settings.embedders
-    embedder = embedders[0] if len(embedders) == 1 else list(embedders)
-
-    def embed_graph(graph: Graph) -> FloatArray:
-        return embed(
-            graph, embedder=embedder, cutting=settings.cutting, recipe=settings.recipe, seed=settings.seed
-        ).embedding
-
-    return embed_graph
-
-
-def _kept_model(job: Job | Result, X: FloatArray, question: dict[str, object]) -> LinkModel | None:
-    """Return what the job has learnt before from this embedding."""
+def _kept_model(job: Job | Result, question: dict[str, object]) -> LinkModel | None:
+    """Return what the job has learnt before, if it was asked the same question."""
     if not isinstance(job, Job) or _RECORD not in job.store:
         return None
     try:
         record = job.store[_RECORD]
-        if record.parameters.get("question") != {**question, "version": _VERSION, "embedding": fingerprint(X)}:
+        if record.parameters.get("question") != question:
             return None
         mean, deviation, coefficients, knots = (np.asarray(record.arrays[name]) for name in _ARRAYS)
         n_pairs, n_links = record.arrays["sizes"].tolist()
         return LinkModel(mean, deviation, coefficients, knots, n_pairs, n_links)
     except (KeyError, FormatError):
         return None
-
-
-def _keep_model(job: Job | Result, X: FloatArray, question: dict[str, object], model: LinkModel) -> None:
-    if isinstance(job, Job):
-        arrays = {name: getattr(model, name) for name in _ARRAYS}
-        arrays["sizes"] = np.array([model.n_pairs, model.n_links])
-        question = {**question, "version": _VERSION, "embedding": fingerprint(X)}
-        job.store[_RECORD] = Record(arrays, {"question": question})
