@@ -157,29 +157,6 @@ def test_private_set_intersection_finds_what_pseudonyms_find(blocks, four):
         align.reply(parties[2], answer)
 
 
-@pytest.mark.parametrize("lie", ["scrambled", "turned", "shifted"])
-def test_one_party_that_lies_is_found(blocks, lie):
-    parties, _ = offers(blocks, 6, gq.Propagation(4, signal=gq.embedders.Signal.features()))
-    rng = np.random.default_rng(0)
-
-    def falsify(sender, message):
-        if sender.name != "bank-a":
-            return message
-        X = message.arrays["coordinates"]
-        lies = {
-            "scrambled": X[rng.permutation(len(X))],
-            "turned": (X @ np.linalg.qr(rng.normal(size=(4, 4)))[0]).astype(X.dtype),
-            "shifted": X + (3 * X.std() * rng.normal(size=4)).astype(X.dtype),
-        }
-        return with_arrays(message, coordinates=lies[lie])
-
-    result = align.solve(measurements(parties, change=falsify), parties[0].round, robust=True)
-    assert result.contradicting == ("bank-a",)
-    assert {pair.trusted for pair in result.pairs if "bank-a" in pair.parties} == {False}
-    assert "Most pairs of bank-a contradict the others" in result.summary()
-    assert align.solve(measurements(parties), parties[0].round).contradicting == ()
-
-
 def test_nobody_is_accused_where_nothing_fits(blocks):
     parties, _ = offers(blocks, 4, gq.Propagation(4))
     rng = np.random.default_rng(0)
@@ -191,8 +168,7 @@ def test_nobody_is_accused_where_nothing_fits(blocks):
     result = align.solve(measurements(parties, change=scramble), parties[0].round)
     assert result.alignment.edge_errors.min() > 0.9
     assert result.verdict == "bad"
-    assert result.contradicting == ()
-    assert not [name for name in result.parties if f"of {name}" in result.summary()]
+    assert not {"leave", "drop"} & set(result.summary().lower().split())
 
 
 def test_values_survive_the_disk(four, measured, tmp_path):
@@ -226,8 +202,7 @@ names = st.text(st.sampled_from("abcXYZ019._-"), min_size=0, max_size=8).map(lam
     scale=st.booleans(),
 )
 def test_a_round_survives_the_disk_and_shows_any_change(tmp_path_factory, *, name, dim, parties, guessed, scale):
-    motions = gq.Motions(scale=scale)
-    made, _ = align.invite(name, dim, motions=motions, parties=sorted(parties), ids_can_be_guessed=guessed)
+    made, _ = align.invite(name, dim, scale=scale, parties=sorted(parties), ids_can_be_guessed=guessed)
     path = tmp_path_factory.mktemp("round") / "round.json"
     made.save(path)
     assert align.Round.load(path) == made

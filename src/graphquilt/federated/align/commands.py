@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,19 +21,6 @@ align_app = App(name="align", help="Align embeddings that parties made with a me
 Home = Annotated[Path, Parameter(help="The folder of the party, made by offer; keep it private.")]
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class MotionFlags:
-    """Which motions to undo."""
-
-    scale: bool = False
-    """Undo scales."""
-    rotate: bool = True
-    """Undo rotations."""
-    translate: bool = True
-    """Undo shifts."""
-
-
 @align_app.command(help_epilogue="Example: graphquilt federate align invite --dim 64 --name n1 --out r.json --key k")
 def invite(
     *,
@@ -47,19 +33,18 @@ def invite(
     ids_can_be_guessed: Annotated[
         bool, Parameter(negative="", help="Find shared nodes by pseudonyms, not by private set intersection.")
     ] = False,
-    motions: MotionFlags = MotionFlags(),
+    scale: Annotated[bool, Parameter(negative="", help="Undo scales, too.")] = False,
     output: Output = Output(),
 ) -> None:
     """Begin a round: what all parties agree on, and their key."""
     from graphquilt.federated import align
-    from graphquilt.linalg import Motions
 
     refuse_existing(out, key)
     named = [word.strip() for word in parties.split(",") if word.strip()]
     made, secret = align.invite(
         name,
         dim,
-        motions=Motions(**vars(motions)),
+        scale=scale,
         least=least,
         parties=named,
         ids_can_be_guessed=ids_can_be_guessed,
@@ -73,7 +58,7 @@ def invite(
     ]
     if ids_can_be_guessed:
         advice.append("Whoever has the key can test guesses of ids against every offer.")
-    show({**facts, "motions": asdict(made.motions), "next": advice}, as_json=output.json)
+    show({**facts, "next": advice}, as_json=output.json)
 
 
 @align_app.command(help_epilogue="Example: graphquilt federate align offer x.csv --round r --key k --party a --home h")
@@ -174,14 +159,13 @@ def solve(
     *,
     round: Annotated[Path, Parameter(help="The round, made by invite.")],  # noqa: A002
     out: Annotated[Path, Parameter(name=["--out", "-o"], help="A new folder: one transform for each party.")],
-    robust: Annotated[bool, Parameter(help="Down-weight pairs inconsistent with the rest.")] = False,
     output: Output = Output(),
 ) -> None:
     """Align all parties from the statistics of their pairs. A bad fit gives exit code 3 and no transforms."""
     from graphquilt.federated import Message, align
     from graphquilt.federated.messages import new_folder
 
-    result = align.solve(load_all(measurements, Message.load), align.Round.load(round), robust=robust)
+    result = align.solve(load_all(measurements, Message.load), align.Round.load(round))
     bad = result.verdict == "bad"
     if not bad:
         with new_folder(out) as part:
@@ -192,14 +176,12 @@ def solve(
             "shared nodes": pair.shared,
             "error": pair.error,
             **({"expected of noise": pair.expected} if pair.expected else {}),
-            **({} if pair.trusted else {"trusted": False}),
         }
         for pair in result.pairs
     }
     facts = {"parties": list(result.parties), "pairs": pairs, "verdict": result.verdict}
-    shown = {**facts, "contradicting": list(result.contradicting), "certificate": result.summary().splitlines()}
     advice = {} if bad else {"next": [f"Send each file in {out} to the party of its name."]}
-    show({**shown, **advice}, as_json=output.json)
+    show({**facts, "certificate": result.summary().splitlines(), **advice}, as_json=output.json)
     if bad:
         print("graphquilt: the fit is bad, and no transforms were written (exit code 3).", file=sys.stderr)
         sys.stdout.flush()
@@ -223,7 +205,7 @@ def apply(
     ids, X = align.apply(own, message)
     write_embedding(out, ids, X, format=name, dtype="float64")
     facts = {"party": own.name, "nodes": len(ids), "dim": X.shape[1], "embedding": str(out)}
-    certificate = {name: message.facts.get(name) for name in ("verdict", "pairs", "worst_error", "spectral_gap")}
+    certificate = {name: message.facts.get(name) for name in ("verdict", "errors")}
     show({**facts, **certificate}, as_json=output.json)
 
 

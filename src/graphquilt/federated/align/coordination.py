@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from graphquilt.alignment import Alignment, OverlapStatistics, align_statistics, culprits, grade
+from graphquilt.alignment import Alignment, OverlapStatistics, align_statistics, grade
 from graphquilt.arrays import AnyArray, Float64Array
-from graphquilt.errors import FormatError, InputError, counted
+from graphquilt.errors import FormatError, InputError
 from graphquilt.federated.align.parties import Party
 from graphquilt.federated.align.rounds import Round, check_shared
 from graphquilt.federated.messages import Checks, Message, is_party_name, is_share
@@ -19,8 +19,6 @@ from graphquilt.files import is_size
 
 COORDINATOR = "coordinator"
 AGREE = 1e-8  # two measurements of one pair differ by less, relative to their size, on whatever machines
-UNRELATED = 0.9  # an edge error from here on means that the coordinates of two parties have nothing in common
-FEWEST = 4  # parties among whom a majority can tell who contradicts the others
 MEANING: Mapping[str, str] = {
     "good": "the pairs agree",
     "fair": "the pairs agree roughly, or hardly determine the motions",
@@ -36,30 +34,26 @@ class PairResult:
     """What an alignment knows of one pair of parties, compared on ``shared`` nodes.
 
     ``error`` is what is left after alignment: 0 is a perfect fit, 1 is no better than unrelated. It would be
-    ``expected`` if there were nothing but the noise that both parties say they have added. ``trusted`` says whether
-    robust alignment trusts the pair.
+    ``expected`` if there were nothing but the noise that both parties say they have added.
     """
 
     parties: tuple[str, str]
     shared: int
     error: float
     expected: float
-    trusted: bool
 
 
 @dataclass(frozen=True, eq=False)
 class FederatedAlignment:
     """The alignment of all parties, and one transform for each.
 
-    Party k is patch k of the ``alignment``. Send no ``transforms`` if the verdict is bad. Among at least four parties,
-    ``contradicting`` are those most of whose pairs contradict the other pairs, which fit each other.
+    Party k is patch k of the ``alignment``. Send no ``transforms`` if the verdict is bad.
     """
 
     parties: tuple[str, ...]
     alignment: Alignment
     pairs: tuple[PairResult, ...]
     transforms: Mapping[str, Message]
-    contradicting: tuple[str, ...]
 
     @property
     def verdict(self) -> str:
@@ -67,15 +61,12 @@ class FederatedAlignment:
         return grade(self.alignment)
 
     def summary(self) -> str:
-        """Say in plain words how good the fit is, one sentence per line."""
+        """Say in plain words how good the fit is, one sentence per line; nobody is told to leave a party out."""
         fit, word = self.alignment, self.verdict
-        worst = max(self.pairs, key=lambda pair: pair.error)
-        middle = float(np.median(fit.edge_errors))
+        worst, middle = max(self.pairs, key=lambda pair: pair.error), float(np.median(fit.edge_errors))
         lines = [
-            f"{len(self.parties)} parties in {counted(fit.dim, 'dimension')}, compared in "
-            f"{counted(len(self.pairs), 'pair')}.",
             f"{word.capitalize()}: {MEANING[word]}. Error left on a pair (0 perfect, 1 unrelated): {middle:.2g} in the "
-            f"median, {worst.error:.2g} at worst ({' and '.join(worst.parties)}).",
+            f"median, {worst.error:.2g} at worst ({' and '.join(worst.parties)})."
         ]
         if word != "good":
             lines.append(
@@ -85,19 +76,13 @@ class FederatedAlignment:
             )
         if len(self.pairs) < len(self.parties):
             lines.append("No cycle of pairs tests the rotations: false coordinates would not show.")
-        for name in self.contradicting:
-            lines.append(
-                f"Most pairs of {name} contradict the others. A wrong file, another embedder, a network unlike the "
-                f"others, false coordinates or false measurements by partners of {name} look like this: ask them."
-            )
         return "\n".join(lines)
 
 
-def solve(measurements: Iterable[Message], of_round: Round, *, robust: bool = False) -> FederatedAlignment:
+def solve(measurements: Iterable[Message], of_round: Round) -> FederatedAlignment:
     """Align the parties of a round from the statistics of their pairs: no ids and no coordinates are seen.
 
     There is one measurement for each pair that was compared; if both parties have measured, the two must agree.
-    ``robust`` doubts pairs that contradict the others, and needs at least four parties.
 
     Raises
     ------
@@ -112,29 +97,24 @@ def solve(measurements: Iterable[Message], of_round: Round, *, robust: bool = Fa
     offers = _one_offer_each([message for message, _ in checked])
     pairs = _one_for_each_pair(checked)
     names = tuple(sorted({name for pair in pairs for name in pair} | set(of_round.parties)))
-    numbers = {name: k for k, name in enumerate(names)}
-    edges = np.array([[numbers[a], numbers[b]] for a, b in pairs], dtype=np.int64)
-    if robust and len(names) < FEWEST:
-        raise InputError(
-            f"robust alignment needs at least {FEWEST} parties, and these are {len(names)}: nobody can tell which "
-            "of them contradicts the others."
-        )
     fit = align_statistics(
         limited(OverlapStatistics.concatenate(statistics for _, statistics in pairs.values())),
-        edges,
+        np.array([[names.index(a), names.index(b)] for a, b in pairs], dtype=np.int64),
         n_patches=len(names),
         names=names,
-        **vars(of_round.motions),
-        robust=robust,
+        scale=of_round.scale,
     )
     results = tuple(
-        _result(message, int(statistics.counts[0]), float(error), bool(trust >= 1))
-        for (message, statistics), error, trust in zip(pairs.values(), fit.edge_errors, fit.edge_trust, strict=True)
+        _result(message, int(statistics.counts[0]), float(error))
+        for (message, statistics), error in zip(pairs.values(), fit.edge_errors, strict=True)
     )
-    transforms = {
-        name: _transform(of_round, k, name, offer=offers[name], fit=fit, results=results) for name, k in numbers.items()
-    }
-    return FederatedAlignment(names, fit, results, transforms, _contradicting(fit, names))
+    transforms = {}
+    for k, name in enumerate(names):
+        own = {pair.parties[pair.parties[0] == name]: pair.error for pair in results if name in pair.parties}
+        facts = {"to": name, "offer": offers[name], "verdict": grade(fit), "errors": own}
+        motion = {"scale": fit.scales[[k]], "rotation": fit.rotations[k], "translation": fit.translations[k]}
+        transforms[name] = of_round.message("transform", COORDINATOR, facts, motion)
+    return FederatedAlignment(names, fit, results, transforms)
 
 
 def limited(statistics: OverlapStatistics) -> OverlapStatistics:
@@ -146,16 +126,6 @@ def limited(statistics: OverlapStatistics) -> OverlapStatistics:
     others = sizes.sum() - sizes
     share = np.where(others > 0, np.minimum(1.0, others / sizes), 1.0)
     return replace(statistics, sizes=sizes * share, spreads=statistics.spreads * np.sqrt(share)[:, np.newaxis])
-
-
-def _contradicting(fit: Alignment, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the parties most of whose pairs contradict the others; nobody if the others do not fit each other."""
-    if len(names) < FEWEST:
-        return ()
-    bad = (fit.edge_trust < 1) | (fit.edge_errors >= UNRELATED)
-    blamed = [k for k, _ in culprits(fit.edges, bad)[0]]
-    others = fit.edge_errors[~np.isin(fit.edges, blamed).any(axis=1)]
-    return tuple(names[k] for k in blamed) if len(others) and np.median(others) < UNRELATED else ()
 
 
 def apply(party: Party, transform: Message) -> tuple[AnyArray, Float64Array]:
@@ -256,53 +226,24 @@ def _one_for_each_pair(
     return pairs
 
 
-def _result(message: Message, shared: int, error: float, trusted: bool) -> PairResult:
+def _result(message: Message, shared: int, error: float) -> PairResult:
     first, second = message.facts["parties"]
     variance = sum(value**2 for value in message.facts["noise"].values())
-    return PairResult((first, second), shared, error, math.sqrt(variance / (2 + variance)), trusted)
-
-
-def _transform(
-    of_round: Round, number: int, name: str, *, offer: str, fit: Alignment, results: Sequence[PairResult]
-) -> Message:
-    """Return what one party needs: its motion, and the fit of its own pairs and of the whole."""
-    facts = {
-        "to": name,
-        "offer": offer,
-        "pairs": {
-            next(other for other in pair.parties if other != name): {"error": pair.error, "trusted": pair.trusted}
-            for pair in results
-            if name in pair.parties
-        },
-        "verdict": grade(fit),
-        "worst_error": max(pair.error for pair in results),
-        "spectral_gap": fit.spectral_gap,
-    }
-    arrays = {
-        "scale": fit.scales[number : number + 1].copy(),
-        "rotation": fit.rotations[number].copy(),
-        "translation": fit.translations[number].copy(),
-    }
-    return of_round.message("transform", COORDINATOR, facts, arrays)
+    return PairResult((first, second), shared, error, math.sqrt(variance / (2 + variance)))
 
 
 def _motion(transform: Message, of_round: Round) -> tuple[float, Float64Array, Float64Array]:
     """Return the motion of a transform, and refuse what is none, or what the round does not allow."""
-    d, motions, arrays = of_round.dim, of_round.motions, transform.arrays
+    d, arrays = of_round.dim, transform.arrays
     shapes = {name: array.shape for name, array in arrays.items()}
     sound = shapes == {"scale": (1,), "rotation": (d, d), "translation": (d,)}
     if not sound or not all(X.dtype.kind == "f" and bool(np.isfinite(X).all()) for X in arrays.values()):
         raise FormatError(f"this transform has no scale, rotation and translation in {d} dimensions; ask for it again.")
     scale, rotation, translation = float(arrays["scale"][0]), arrays["rotation"], arrays["translation"]
-    allowed = (
-        (scale > 0 if motions.scale else scale == 1)
-        and np.abs(rotation.T @ rotation - np.eye(d)).max() <= ORTHOGONAL
-        and (motions.rotate or np.array_equal(rotation, np.eye(d)))
-        and (motions.translate or not translation.any())
-    )
-    if not allowed:
+    skew = float(np.abs(rotation.T @ rotation - np.eye(d)).max())
+    if skew > ORTHOGONAL or not (scale > 0 if of_round.scale else scale == 1):
         raise FormatError(
-            f"this transform is not a motion that the round '{of_round.name}' allows ({motions}): applying it would "
-            "distort the embedding. Ask the coordinator to align again."
+            f"this transform is not a motion that the round '{of_round.name}' allows: applying it would distort the "
+            "embedding. Ask the coordinator to align again."
         )
     return scale, rotation, translation

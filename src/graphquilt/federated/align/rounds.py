@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import ClassVar
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError, OverlapError
 from graphquilt.federated.agreement import Agreement, new_key
 from graphquilt.federated.messages import Flag, Message, Size
-from graphquilt.linalg import Motions
-
-
-def _are_motions(value: object) -> bool:
-    """Return whether a value from a file says which motions to undo."""
-    return (
-        isinstance(value, dict)
-        and value.keys() == vars(Motions()).keys()
-        and all(isinstance(one, bool) for one in value.values())
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,15 +20,15 @@ class Round(Agreement):
     ----------
     parties : tuple of str
         The names of the parties; empty if anyone with the key may take part.
-    motions : Motions
-        The motions that the alignment undoes.
+    scale : bool
+        Whether the alignment undoes scales, as it does rotations and shifts.
     least : int
         The least number of nodes that two parties must share to be compared.
     psi : bool
         Whether shared nodes are found by private set intersection, and not by pseudonyms.
     """
 
-    motions: Annotated[Motions, _are_motions]
+    scale: Flag
     least: Size
     psi: Flag
     kind: ClassVar[str] = "round"
@@ -80,16 +70,12 @@ class Round(Agreement):
         if message.kind != "transform":
             self.check_invited(message.sender)
 
-    @classmethod
-    def _from_json(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return {**super()._from_json(values), "motions": Motions(**values["motions"])}
-
 
 def invite(
     name: str,
     dim: int,
     *,
-    motions: Motions = Motions(),
+    scale: bool = False,
     least: int | None = None,
     parties: Sequence[str] = (),
     ids_can_be_guessed: bool = False,
@@ -98,7 +84,7 @@ def invite(
 
     Parameters
     ----------
-    name, dim, motions, parties
+    name, dim, scale, parties
         See :class:`Round`.
     least : int, optional
         The least number of nodes that two parties must share; by default 2 dim + 10, which is the least allowed.
@@ -121,9 +107,8 @@ def invite(
     """
     key, check = new_key(name)
     needed, named = least_shared(dim) if least is None else least, tuple(sorted(parties))
-    return Round(
-        name=name, dim=dim, motions=motions, least=needed, parties=named, psi=not ids_can_be_guessed, **check
-    ), key
+    psi = not ids_can_be_guessed
+    return Round(name=name, dim=dim, scale=scale, least=needed, parties=named, psi=psi, **check), key
 
 
 def least_shared(dim: int) -> int:
