@@ -2,6 +2,7 @@
 
 from graphquilt.files.array_files import (
     Archive,
+    ArrayWriter,
     array_file,
     check_values,
     load_arrays,
@@ -37,6 +38,7 @@ from graphquilt.files.writing import (
 
 __all__ = [
     "Archive",
+    "ArrayWriter",
     "array_checksum",
     "array_file",
     "atomic_file",

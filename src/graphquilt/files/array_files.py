@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import math
 import os
 import re
@@ -87,6 +88,47 @@ def array_file(path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iter
             file.write(np.ascontiguousarray(values, dtype=kind).reshape(-1).view(np.uint8).data)
 
         yield write
+
+
+class ArrayWriter:
+    """A ``.npy`` file that grows by pieces in C order; by default it has one axis, as long as the pieces together.
+
+    NumPy leaves room in the header for the length, which is written when the file is closed.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...] | None = None) -> None:
+        self._file, self._dtype, self._shape = path.open("wb"), dtype, shape
+        self._digest = hashlib.sha256()
+        self.length = 0  # values that are written
+        self._write_header()
+
+    def _write_header(self) -> None:
+        shape = (self.length,) if self._shape is None else self._shape
+        header = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self._file, header)
+
+    def append(self, values: AnyArray) -> None:
+        """Write contiguous values after the others."""
+        content = values.reshape(-1).view(np.uint8).data if values.nbytes else b""
+        self._digest.update(content)
+        self._file.write(content)
+        self.length += values.size
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """What the description of a graph says about the array."""
+        shape = (self.length,) if self._shape is None else self._shape
+        return {"shape": list(shape), "dtype": self._dtype.str, "sha256": self._digest.hexdigest()}
+
+    def __enter__(self) -> ArrayWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._file as file:
+            file.seek(0)
+            self._write_header()
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def map_arrays(path: Path, names: tuple[str, ...]) -> dict[str, AnyArray]:

@@ -18,7 +18,6 @@ have no checksums, are opened too.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +30,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import atomic_file, map_array, translate_disk_errors, write_text
+from graphquilt.files import ArrayWriter, map_array, temporary_sibling, translate_disk_errors, write_text
 from graphquilt.files.checksums import (
     array_checksum,
     blocks,
@@ -129,17 +128,14 @@ def _write_array(path: Path, array: AnyArray) -> dict[str, object]:
 
 def write_blocks(
     path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], pieces: Iterable[AnyArray]
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Write an array that is given in contiguous pieces, in C order, and return what the description says about it."""
-    digest = hashlib.sha256()
-    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    with atomic_file(path) as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for piece in pieces:
-            content = piece.reshape(-1).view(np.uint8).data if piece.nbytes else b""
-            digest.update(content)
-            file.write(content)
-    return {"shape": list(shape), "dtype": dtype.str, "sha256": digest.hexdigest()}
+    with temporary_sibling(path) as part:
+        with ArrayWriter(part, dtype, shape) as file:
+            for piece in pieces:
+                file.append(piece)
+        part.replace(path)
+    return file.entry
 
 
 def _entry(values: AnyArray, checksum: str) -> dict[str, object]:
