@@ -25,8 +25,6 @@ PLACES = {
     "gq.KaMinPar(2)(graph)": "partition",
     "gq.Louvain()(graph)": "partition",
     "gq.Leiden()(graph)": "partition",
-    "gq.graph.to_networkx(graph)": "all",
-    "gq.graph.to_pyg(graph)": "pyg",
     "gq.GraphQuilt().__sklearn_tags__()": "eval",
     "gq.report.draw_patch_graph(result.patch_graph)": "viz",
     "gq.report.write_map(result.as_job(), 'map.png')": "viz",

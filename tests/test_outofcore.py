@@ -105,7 +105,7 @@ def test_a_full_disk_is_reported_and_the_build_succeeds_later(tmp_path):
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
     for folder in ("g", "saved"):
-        with pytest.raises(FormatError, match="holds no graph|is empty"):
+        with pytest.raises(FormatError, match=r"holds no graph|is empty"):
             Graph.open(tmp_path / folder)
     edges = np.load(tmp_path / "edges.npy")
     same(build_csr(edges, tmp_path / "g"), assemble(Columns(edges[0], edges[1]), n_nodes=4000))
