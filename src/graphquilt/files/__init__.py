@@ -2,8 +2,8 @@
 
 from graphquilt.files.array_files import (
     Archive,
-    ArrayWriter,
     array_file,
+    array_writer,
     check_values,
     load_arrays,
     map_array,
@@ -38,9 +38,9 @@ from graphquilt.files.writing import (
 
 __all__ = [
     "Archive",
-    "ArrayWriter",
     "array_checksum",
     "array_file",
+    "array_writer",
     "atomic_file",
     "available_memory",
     "check_disk",

@@ -91,44 +91,39 @@ def array_file(path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iter
 
 
 class ArrayWriter:
-    """A ``.npy`` file that grows by pieces in C order; by default it has one axis, as long as the pieces together.
+    """A ``.npy`` file that grows by rows of one shape; NumPy leaves room in its header for their number."""
 
-    NumPy leaves room in the header for the length, which is written when the file is closed.
-    """
+    def __init__(self, file: BinaryIO, dtype: np.dtype[Any], row: tuple[int, ...]) -> None:
+        self._file, self._dtype, self._row, self._digest = file, dtype, row, hashlib.sha256()
+        self.length = 0  # rows that are written
 
-    def __init__(self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...] | None = None) -> None:
-        self._file, self._dtype, self._shape = path.open("wb"), dtype, shape
-        self._digest = hashlib.sha256()
-        self.length = 0  # values that are written
-        self._write_header()
+    def write_header(self) -> None:
+        """Write the header for the rows so far."""
+        shape, descr = (self.length, *self._row), np.lib.format.dtype_to_descr(self._dtype)
+        self._file.seek(0)
+        np.lib.format.write_array_header_1_0(self._file, {"descr": descr, "fortran_order": False, "shape": shape})
 
-    def _write_header(self) -> None:
-        shape = (self.length,) if self._shape is None else self._shape
-        header = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(self._file, header)
-
-    def append(self, values: AnyArray) -> None:
-        """Write contiguous values after the others."""
-        content = values.reshape(-1).view(np.uint8).data if values.nbytes else b""
+    def append(self, rows: AnyArray) -> None:
+        """Write contiguous rows after the others."""
+        content = rows.reshape(-1).view(np.uint8).data if rows.nbytes else b""
         self._digest.update(content)
         self._file.write(content)
-        self.length += values.size
+        self.length += len(rows)
 
     @property
     def entry(self) -> dict[str, Any]:
-        """What the description of a graph says about the array."""
-        shape = (self.length,) if self._shape is None else self._shape
-        return {"shape": list(shape), "dtype": self._dtype.str, "sha256": self._digest.hexdigest()}
+        """Shape, type and checksum, as the description of a graph has them."""
+        return {"shape": [self.length, *self._row], "dtype": self._dtype.str, "sha256": self._digest.hexdigest()}
 
-    def __enter__(self) -> ArrayWriter:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        with self._file as file:
-            file.seek(0)
-            self._write_header()
-            file.flush()
-            os.fsync(file.fileno())
+@contextlib.contextmanager
+def array_writer(path: Path, dtype: np.dtype[Any], row: tuple[int, ...] = ()) -> Iterator[ArrayWriter]:
+    """Write an array of unknown length to a ``.npy`` file, which appears once the block is left."""
+    with atomic_file(path) as file:
+        writer = ArrayWriter(file, dtype, row)
+        writer.write_header()
+        yield writer
+        writer.write_header()
 
 
 def map_arrays(path: Path, names: tuple[str, ...]) -> dict[str, AnyArray]:

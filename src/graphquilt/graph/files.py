@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import ArrayWriter, map_array, temporary_sibling, translate_disk_errors, write_text
+from graphquilt.files import array_writer, map_array, translate_disk_errors, write_text
 from graphquilt.files.checksums import (
     array_checksum,
     blocks,
@@ -123,18 +123,9 @@ def _write(
 def _write_array(path: Path, array: AnyArray) -> dict[str, object]:
     """Write an array in C order, and return what the description says about it; the array is read once."""
     values = array.astype(str) if array.dtype.hasobject else array
-    return write_blocks(path, values.shape, values.dtype, blocks(values))
-
-
-def write_blocks(
-    path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], pieces: Iterable[AnyArray]
-) -> dict[str, Any]:
-    """Write an array that is given in contiguous pieces, in C order, and return what the description says about it."""
-    with temporary_sibling(path) as part:
-        with ArrayWriter(part, dtype, shape) as file:
-            for piece in pieces:
-                file.append(piece)
-        part.replace(path)
+    with array_writer(path, values.dtype, values.shape[1:]) as file:
+        for piece in blocks(values):
+            file.append(piece)
     return file.entry
 
 

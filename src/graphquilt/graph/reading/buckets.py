@@ -11,7 +11,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError
-from graphquilt.files import ArrayWriter
+from graphquilt.files import array_writer
 from graphquilt.graph.checks import index_type
 from graphquilt.graph.reading.assembly import distribute, merge_rows, place_edges
 from graphquilt.graph.reading.edge_source import EdgeSource
@@ -85,7 +85,7 @@ def sort_buckets(
     dtypes |= {"weights": np.dtype(np.float64)} if plan.weighted else {}
     differing = 0
     with ExitStack() as stack:
-        files = {name: stack.enter_context(ArrayWriter(work / f"{name}.npy", kind)) for name, kind in dtypes.items()}
+        files = {name: stack.enter_context(array_writer(work / f"{name}.npy", kind)) for name, kind in dtypes.items()}
         for b in range(plan.n_buckets):
             parts = {name: np.fromfile(work / f"{b}.{name}", dtype=kind) for name, kind in plan.arrays.items()}
             for name in parts:

@@ -15,7 +15,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import ArrayWriter, map_array, temporary_array
+from graphquilt.files import array_writer, map_array, temporary_array
 from graphquilt.graph.reading.edge_columns import BadRows, EdgeTable
 from graphquilt.graph.reading.ids import (
     LEAST_ROWS,
@@ -200,7 +200,7 @@ def _merge(
     for file in files:
         file.write_bytes(b"")
     kind, plain = np.dtype(f"U{longest}" if longest else np.int64), not longest
-    with ArrayWriter(folder / "node_ids.npy", kind) as out:
+    with array_writer(folder / "node_ids.npy", kind) as out:
         for r in range(len(borders) + 1):
             parts = [np.asarray(run[cut[r] : cut[r + 1]]) for run, cut in zip(runs, cuts, strict=True)]
             # With the index, NumPy's sort is stable: it merges lists that are sorted already.
