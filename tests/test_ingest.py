@@ -308,7 +308,7 @@ def test_a_line_without_end_is_read_in_blocks(tmp_path):
         ),
         (pa.array([1, 2, 2**63], pa.uint64()), "the id 9223372036854775808 of edge 2 is beyond 63 bits"),
         (pa.array(["a", "b", "c\0"]), r"row 2: the id 'c\\x00' has a NUL"),
-        (pa.array(["a", "b", "c"]), "one of the columns of source and target has numbers and the other has text"),
+        (pa.array(["a", "b", "c"]), "of source and target, one has numbers and the other has text"),
     ],
 )
 def test_parquet_columns_that_are_not_ids(tmp_path, column, message):
