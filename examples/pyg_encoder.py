@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 from sklearn.neighbors import kneighbors_graph
 from torch_geometric import seed_everything
 from torch_geometric.nn import GAE, GCN
+from torch_geometric.utils import from_scipy_sparse_matrix
 
 import graphquilt as gq
 
@@ -24,14 +25,14 @@ arguments = parser.parse_args()
 def train(graph, seed):
     """Train a PyG encoder as a graph auto-encoder, and return the embedding of the graph."""
     seed_everything(seed % 2**32)
-    data = gq.graph.to_pyg(graph)
+    x, edges = torch.from_numpy(graph.features), from_scipy_sparse_matrix(graph.adjacency)[0]
     model = GAE(GCN(in_channels=64, hidden_channels=32, num_layers=2, out_channels=8))
     adam = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(arguments.epochs):
         adam.zero_grad()
-        model.recon_loss(model.encode(data.x, data.edge_index), data.edge_index).backward()
+        model.recon_loss(model.encode(x, edges), edges).backward()
         adam.step()
-    return model.encode(data.x, data.edge_index)
+    return model.encode(x, edges)
 
 
 digits = load_digits()  # each handwritten digit is joined to the eight most like it

@@ -187,27 +187,6 @@ def _read_out_of_core(folder, path):
         _check_graph(build_csr(path, out, n_nodes=stated, columns=columns, memory=1 << 24, bad_rows="skip"))
 
 
-def _make_unfinished_build(folder):
-    from graphquilt.graph import build_csr
-
-    def stop(event):
-        if event.stage == "distributing edges":
-            raise KeyboardInterrupt
-
-    edges = np.random.default_rng(0).integers(0, 20, (2, 40))
-    with contextlib.suppress(KeyboardInterrupt):
-        build_csr(edges, folder, memory=1 << 24, progress=stop)
-
-
-def _read_unfinished_build(folder, path):
-    from graphquilt.graph import build_csr
-
-    copy = folder.parent / "copy"
-    with _emptied(copy):
-        shutil.copytree(folder, copy)
-        _check_graph(build_csr(np.random.default_rng(0).integers(0, 20, (2, 40)), copy, memory=1 << 24))
-
-
 # Node attributes
 
 
@@ -987,7 +966,6 @@ READERS = {
         Reader("edges in npy and npz", _make_edge_arrays, _read_edge_array, 2),
         Reader("edges in Parquet", _make_edge_parquet, _read_edge_parquet, 2),
         Reader("edges out of core", _make_out_of_core, _read_out_of_core),
-        Reader("unfinished build", _make_unfinished_build, _read_unfinished_build),
         Reader("features", _make_features, _read_features, 2),
         Reader("labels", _make_labels, _read_labels),
         Reader("labels of a map", _make_map_labels, _read_map_labels),

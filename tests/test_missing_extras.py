@@ -24,8 +24,6 @@ PLACES = {
     "gq.embedders.Encoder.load('encoder.safetensors')": "torch",
     "gq.Louvain()(graph)": "partition",
     "gq.Leiden()(graph)": "partition",
-    "gq.graph.to_networkx(graph)": "all",
-    "gq.graph.to_pyg(graph)": "pyg",
     "gq.GraphQuilt().__sklearn_tags__()": "eval",
     "gq.report.draw_patch_graph(result.patch_graph)": "viz",
     "gq.report.write_map(result.as_job(), 'map.png')": "viz",

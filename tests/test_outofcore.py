@@ -1,12 +1,8 @@
-"""CSR out of core: the same bits as in memory, whatever the bound, however often it is interrupted."""
+"""CSR out of core: the same bits as in memory, whatever the bound, wherever it is interrupted."""
 
-import json
-import os
-import shutil
 import subprocess
 import sys
 import textwrap
-import zlib
 
 import numpy as np
 import pyarrow as pa
@@ -44,37 +40,27 @@ def test_out_of_core_equals_in_memory(tmp_path_factory, n, m, directed, seed):
 @pytest.fixture
 def small_steps(monkeypatch):
     """Many batches and buckets, as a graph a thousand times larger would have."""
-    monkeypatch.setattr(outofcore, "edge_source", lambda origin, *_: array_source(np.asanyarray(origin.edges), 700))
+    monkeypatch.setattr(outofcore, "edge_source", lambda edges, *_, **__: array_source(np.asanyarray(edges), 700))
     cut = outofcore._cut
     monkeypatch.setattr(outofcore, "_cut", lambda counts, shift, n, most: cut(counts, shift, n, 1500))
 
 
-def test_interrupted_at_every_step_and_taken_up(tmp_path, small_steps):
+def test_interrupted_at_every_step_and_begun_again(tmp_path, small_steps):
     edges = np.random.default_rng(0).integers(0, 400, (2, 5000))
     expected = assemble(Columns(edges[0], edges[1]), n_nodes=400)
     steps = []
     same(build_csr(edges, tmp_path / "whole", progress=steps.append), expected)
     assert len(steps) > 20
-    starts = 0
+    for last in steps:
 
-    def stop(event):
-        if event.stage != "counting edges":
-            raise KeyboardInterrupt
+        def stop(event, last=last):
+            if event == last:
+                raise KeyboardInterrupt
 
-    seen = []
-    while True:
-        try:
-            built = build_csr(edges, tmp_path / "parts", progress=lambda event: (seen.append(event), stop(event)))
-            break
-        except KeyboardInterrupt:
-            starts += 1
-            with pytest.raises(FormatError, match="holds no graph"):
-                Graph.open(tmp_path / "parts")
-    same(built, expected)
-    assert not (tmp_path / "parts" / "building").exists()
-    # Each start did one step more, and none twice.
-    done = [(event.stage, event.done) for event in seen]
-    assert len(done) == len(set(done)) == len(steps) == starts + sum(s.stage == "counting edges" for s in steps)
+        with pytest.raises(KeyboardInterrupt):
+            build_csr(edges, tmp_path / "parts", progress=stop)
+        assert not any((tmp_path / "parts").iterdir())
+    same(build_csr(edges, tmp_path / "parts"), expected)
 
 
 def test_a_killed_process_leaves_nothing_that_looks_finished(tmp_path, small_steps):
@@ -91,11 +77,12 @@ def test_a_killed_process_leaves_nothing_that_looks_finished(tmp_path, small_ste
     assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False).returncode == 9
     with pytest.raises(FormatError, match="holds no graph"):
         Graph.open(tmp_path / "g")
-    # Another source: the leftovers do not fit and are not used.
+    assert list((tmp_path / "g").glob("building-*"))
     same(build_csr(edges, tmp_path / "g"), assemble(Columns(edges[0], edges[1]), n_nodes=400))
+    assert not list((tmp_path / "g").glob("building-*"))
 
 
-def test_a_full_disk_is_reported_and_the_build_can_go_on(tmp_path):
+def test_a_full_disk_is_reported_and_the_build_succeeds_later(tmp_path):
     np.save(tmp_path / "edges.npy", np.random.default_rng(1).integers(0, 4000, (2, 60_000)))
     code = f"""
         import resource, graphquilt
@@ -118,7 +105,7 @@ def test_a_full_disk_is_reported_and_the_build_can_go_on(tmp_path):
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
     for folder in ("g", "saved"):
-        with pytest.raises(FormatError, match="holds no graph"):
+        with pytest.raises(FormatError, match=r"holds no graph|is empty"):
             Graph.open(tmp_path / folder)
     edges = np.load(tmp_path / "edges.npy")
     same(build_csr(edges, tmp_path / "g"), assemble(Columns(edges[0], edges[1]), n_nodes=4000))
@@ -183,73 +170,3 @@ def test_ids_too_sparse_for_an_index_are_refused(tmp_path):
         build_csr(np.array([[0, 1], [1, 2]]), tmp_path, n_nodes=2**60)
     with pytest.raises(FormatError, match="the id 9223372036854775808 of edge 1 is beyond 63 bits"):
         build_csr(np.array([[0, 1], [1, 2**63]], dtype=np.uint64), tmp_path)
-
-
-def test_a_damaged_unfinished_build_is_begun_again_or_refused(tmp_path):
-    edges = np.random.default_rng(0).integers(0, 400, (2, 5000))
-
-    def stop(event):
-        if event.stage == "distributing edges":
-            raise KeyboardInterrupt
-
-    for change, message in (
-        (lambda work: _forge(work, "rows"), "rows of bucket 0 are outside"),
-        (lambda work: _forge(work, "columns"), "columns of bucket 0 are outside"),
-        (lambda work: _edit(work, "sums", rows=[7]), "rows of bucket 0 have another checksum"),
-        (lambda work: os.truncate(work / "0.columns", 40), "columns of bucket 0 have 40 bytes and not"),
-        (lambda work: _edit(work, "sums", rows=["7"]), None),
-        (lambda work: _edit(work, "sums", rows=[]), None),
-        (lambda work: _edit(work, "plan", n_nodes=3, first=[0, 3]), "ids are outside"),
-        (lambda work: _edit(work, "plan", shift=-1), None),
-        (lambda work: _edit(work, "plan", first=[0, "400"]), None),
-        (lambda work: _edit(work, "plan", first={}), None),
-        (lambda work: (work / "progress.json").write_text("[" * 100_000, encoding="utf-8"), None),
-    ):
-        with pytest.raises(KeyboardInterrupt):
-            build_csr(edges, tmp_path, progress=stop)
-        change(tmp_path / "building")
-        if message is None:
-            same(build_csr(edges, tmp_path), assemble(Columns(edges[0], edges[1]), n_nodes=400))
-        else:
-            with pytest.raises(FormatError, match=message):
-                build_csr(edges, tmp_path)
-            shutil.rmtree(tmp_path / "building")
-
-
-def _forge(work, name):
-    """Replace a file of edges, and its checksum."""
-    content = b"\xff" * (work / f"0.{name}").stat().st_size
-    (work / f"0.{name}").write_bytes(content)
-    _edit(work, "sums", **{name: [zlib.crc32(content)]})
-
-
-@pytest.mark.parametrize("name", ["indptr", "indices"])
-def test_a_build_that_is_killed_in_the_middle_of_a_write_goes_on(tmp_path, name):
-    edges = np.random.default_rng(0).integers(0, 20_000, (2, 300_000))
-    expected = build_csr(edges, tmp_path / "expected", memory=1 << 24)
-
-    def stop(event):
-        if event.stage == "sorting edges":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        build_csr(edges, tmp_path / "graph", memory=1 << 24, progress=stop)
-    path = tmp_path / "graph" / "building" / f"{name}.npy"
-    content = path.read_bytes()
-    with path.open("r+b") as file:  # the header of the second bucket is there, and its data is not
-        dtype = getattr(expected, name).dtype.str
-        header = {"descr": dtype, "fortran_order": False, "shape": (getattr(expected, name).size,)}
-        np.lib.format.write_array_header_1_0(file, header)
-    same(build_csr(edges, tmp_path / "graph", memory=1 << 24), expected)
-    with pytest.raises(KeyboardInterrupt):
-        build_csr(edges, tmp_path / "graph", memory=1 << 24, progress=stop)
-    path.write_bytes(content[:-8] + bytes(8))  # what a power cut may leave
-    with pytest.raises(FormatError, match=f"{name} has another checksum.*Remove that folder"):
-        build_csr(edges, tmp_path / "graph", memory=1 << 24)
-
-
-def _edit(work, name, **changes):
-    state = json.loads((work / "progress.json").read_text(encoding="utf-8"))
-    state[name] |= changes
-    state["batches"] = 0 if "n_nodes" in changes else state["batches"]
-    (work / "progress.json").write_text(json.dumps(state), encoding="utf-8")

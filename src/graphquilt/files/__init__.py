@@ -3,6 +3,7 @@
 from graphquilt.files.array_files import (
     Archive,
     array_file,
+    array_writer,
     check_values,
     load_arrays,
     map_array,
@@ -39,6 +40,7 @@ __all__ = [
     "Archive",
     "array_checksum",
     "array_file",
+    "array_writer",
     "atomic_file",
     "available_memory",
     "check_disk",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import math
 import os
 import re
@@ -87,6 +88,42 @@ def array_file(path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iter
             file.write(np.ascontiguousarray(values, dtype=kind).reshape(-1).view(np.uint8).data)
 
         yield write
+
+
+class ArrayWriter:
+    """A ``.npy`` file that grows by rows of one shape; NumPy leaves room in its header for their number."""
+
+    def __init__(self, file: BinaryIO, dtype: np.dtype[Any], row: tuple[int, ...]) -> None:
+        self._file, self._dtype, self._row, self._digest = file, dtype, row, hashlib.sha256()
+        self.length = 0  # rows that are written
+
+    def write_header(self) -> None:
+        """Write the header for the rows so far."""
+        shape, descr = (self.length, *self._row), np.lib.format.dtype_to_descr(self._dtype)
+        self._file.seek(0)
+        np.lib.format.write_array_header_1_0(self._file, {"descr": descr, "fortran_order": False, "shape": shape})
+
+    def append(self, rows: AnyArray) -> None:
+        """Write contiguous rows after the others."""
+        content = rows.reshape(-1).view(np.uint8).data if rows.nbytes else b""
+        self._digest.update(content)
+        self._file.write(content)
+        self.length += len(rows)
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """Shape, type and checksum, as the description of a graph has them."""
+        return {"shape": [self.length, *self._row], "dtype": self._dtype.str, "sha256": self._digest.hexdigest()}
+
+
+@contextlib.contextmanager
+def array_writer(path: Path, dtype: np.dtype[Any], row: tuple[int, ...] = ()) -> Iterator[ArrayWriter]:
+    """Write an array of unknown length to a ``.npy`` file, which appears once the block is left."""
+    with atomic_file(path) as file:
+        writer = ArrayWriter(file, dtype, row)
+        writer.write_header()
+        yield writer
+        writer.write_header()
 
 
 def map_arrays(path: Path, names: tuple[str, ...]) -> dict[str, AnyArray]:

@@ -6,7 +6,7 @@
 from graphquilt.graph.checks import check_labels, group, short_labels
 from graphquilt.graph.files import attach
 from graphquilt.graph.reading.assembly import Duplicates
-from graphquilt.graph.reading.conversion import from_igraph, from_networkx, from_pyg, to_networkx, to_pyg
+from graphquilt.graph.reading.conversion import from_igraph, from_networkx, from_pyg
 from graphquilt.graph.reading.edge_columns import BadRows
 from graphquilt.graph.reading.edges import GraphLike, read_edges
 from graphquilt.graph.reading.outofcore import build_csr
@@ -30,6 +30,4 @@ __all__ = [
     "read_recent_edges",
     "read_vectors",
     "short_labels",
-    "to_networkx",
-    "to_pyg",
 ]

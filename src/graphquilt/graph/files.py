@@ -18,10 +18,9 @@ have no checksums, are opened too.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import atomic_file, map_array, translate_disk_errors, write_text
+from graphquilt.files import array_writer, map_array, translate_disk_errors, write_text
 from graphquilt.files.checksums import (
     array_checksum,
     blocks,
@@ -124,22 +123,10 @@ def _write(
 def _write_array(path: Path, array: AnyArray) -> dict[str, object]:
     """Write an array in C order, and return what the description says about it; the array is read once."""
     values = array.astype(str) if array.dtype.hasobject else array
-    return write_blocks(path, values.shape, values.dtype, blocks(values))
-
-
-def write_blocks(
-    path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], pieces: Iterable[AnyArray]
-) -> dict[str, object]:
-    """Write an array that is given in contiguous pieces, in C order, and return what the description says about it."""
-    digest = hashlib.sha256()
-    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    with atomic_file(path) as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for piece in pieces:
-            content = piece.reshape(-1).view(np.uint8).data if piece.nbytes else b""
-            digest.update(content)
-            file.write(content)
-    return {"shape": list(shape), "dtype": dtype.str, "sha256": digest.hexdigest()}
+    with array_writer(path, values.dtype, values.shape[1:]) as file:
+        for piece in blocks(values):
+            file.append(piece)
+    return file.entry
 
 
 def _entry(values: AnyArray, checksum: str) -> dict[str, object]:

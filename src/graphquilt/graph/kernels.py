@@ -172,41 +172,10 @@ def _numbered(parent: IntArray) -> int:
     return count
 
 
-@kernel("sizes of components", writes=("sizes",))
-def component_sizes(component: IntArray, sizes: Int64Array) -> None:
-    """Add the number of nodes of each component to ``sizes``."""
-    for c in component:
-        sizes[c] += 1
-
-
-@kernel("nodes of a component", writes=("component",))
-def number_members(component: IntArray, chosen: int) -> None:
-    """Replace the number of each node's component by its rank in the ``chosen`` one, or -1 where it is in another."""
-    rank = 0
-    for u in range(len(component)):
-        if component[u] == chosen:
-            component[u] = rank
-            rank += 1
-        else:
-            component[u] = -1
-
-
-@kernel("components", writes=("parent",))
 def join_ends(edges: Int64Array, parent: IntArray) -> int:
     """Do as :func:`components` does for ``edges`` (m, 2)."""
-    for u in range(len(parent)):
-        parent[u] = u
-    for k in range(len(edges)):
-        a, b = edges[k, 0], edges[k, 1]
-        while parent[a] != a:
-            parent[a] = parent[parent[a]]
-            a = np.int64(parent[a])
-        while parent[b] != b:
-            parent[b] = parent[parent[b]]
-            b = np.int64(parent[b])
-        if a != b:
-            parent[max(a, b)] = min(a, b)
-    return _numbered(parent)
+    row_ends = np.cumsum(np.bincount(edges[:, 0] + 1, minlength=len(parent) + 1))
+    return components(row_ends, edges[np.argsort(edges[:, 0], kind="stable"), 1], parent)
 
 
 @kernel("self loops")

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, Int64Array, IntArray
+from graphquilt.arrays import AnyArray, IntArray
 from graphquilt.errors import InputError
-from graphquilt.files import check_disk, translate_disk_errors
+from graphquilt.files import array_writer, check_disk, translate_disk_errors
+from graphquilt.files.array_files import ArrayWriter
 from graphquilt.files.stamps import remember
 from graphquilt.graph.checks import index_type
-from graphquilt.graph.files import DESCRIPTION, attach, open_graph, write_blocks, write_description
+from graphquilt.graph.files import DESCRIPTION, attach, open_graph, write_description
 from graphquilt.graph.structure import Graph
 from graphquilt.progress import ProgressCallback, report
 
@@ -37,28 +38,36 @@ def save_largest_component(
     report(progress, "components", 0, 1)
     ranks = graph.largest_component_ranks()
     report(progress, "components", 1, 1)
-    n = int(ranks.max()) + 1
-    n_edges = sum(int(degrees.sum()) for degrees in _degrees(graph, ranks))
-    arrays: dict[str, tuple[tuple[int, ...], np.dtype[Any], Iterator[AnyArray]]] = {
-        "indptr": ((n + 1,), np.dtype(np.int64), _row_ends(graph, ranks)),
-        "indices": ((n_edges,), np.dtype(index_type(n)), _columns(graph, ranks, progress)),
-    }
-    if graph.weights is not None:
-        arrays["weights"] = (n_edges,), graph.weights.dtype, _entries(graph, graph.weights, ranks)
+    n, spans = int(ranks.max()) + 1, list(_spans(graph))
+    n_edges = sum(int(np.diff(graph.indptr[a : b + 1])[ranks[a:b] >= 0].sum()) for a, b in spans)
+    kinds = {"indptr": np.dtype(np.int64), "indices": np.dtype(index_type(n))}
+    kinds |= {} if graph.weights is None else {"weights": graph.weights.dtype}
     dense = None if sp.issparse(graph.features) else graph.features
-    for name, values in (("features", dense), ("labels", graph.labels), ("node_ids", graph.node_ids)):
-        if values is not None:
-            arrays[name] = (n, *values.shape[1:]), values.dtype, _rows(values, ranks)
-    if graph.node_ids is None:
-        arrays["node_ids"] = (n,), np.dtype(np.int64), _members(ranks)
-    needed = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype, _ in arrays.values())
+    given = {"features": dense, "labels": graph.labels, "node_ids": graph.node_ids}
+    rows: dict[str, AnyArray] = {name: values for name, values in given.items() if values is not None}
+    needed = 8 * (2 * n + 1) + n_edges * sum(kind.itemsize for name, kind in kinds.items() if name != "indptr")
+    needed += sum(n * values.nbytes // max(1, len(values)) for values in rows.values())
     check_disk(target, needed, "the largest component")
     with translate_disk_errors(target):
         target.mkdir(parents=True, exist_ok=True)
         (target / DESCRIPTION).unlink(missing_ok=True)
-        entries = {name: write_blocks(target / f"{name}.npy", *array) for name, array in arrays.items()}
+        with ExitStack() as stack:
+            files = {
+                name: stack.enter_context(array_writer(target / f"{name}.npy", kind)) for name, kind in kinds.items()
+            }
+            _write_edges(graph, ranks, spans, files, progress)
+        for name, values in rows.items():
+            with array_writer(target / f"{name}.npy", values.dtype, values.shape[1:]) as files[name]:
+                step = max(1, _ENTRIES // max(1, int(np.prod(values.shape[1:]))))
+                for a in range(0, graph.n_nodes, step):
+                    files[name].append(np.ascontiguousarray(values[a : a + step][ranks[a : a + step] >= 0]))
+        if graph.node_ids is None:
+            with array_writer(target / "node_ids.npy", np.dtype(np.int64)) as files["node_ids"]:
+                for a in range(0, graph.n_nodes, _ENTRIES):
+                    files["node_ids"].append(a + np.flatnonzero(ranks[a : a + _ENTRIES] >= 0))
+        entries = {name: file.entry for name, file in files.items()}
         write_description(target, n_nodes=n, n_edges=n_edges, directed=graph.directed, arrays=entries)
-        remember(target, {name: str(entry["sha256"]) for name, entry in entries.items()})
+        remember(target, {name: entry["sha256"] for name, entry in entries.items()})
     if sp.issparse(graph.features):
         attach(target, features=sp.csr_array(graph.features)[np.flatnonzero(ranks >= 0)])
     return open_graph(target)
@@ -74,42 +83,22 @@ def _spans(graph: Graph) -> Iterator[tuple[int, int]]:
         yield from pairwise(np.unique([first, *(first + cuts), last]).tolist())
 
 
-def _degrees(graph: Graph, ranks: IntArray) -> Iterator[Int64Array]:
-    for first, last in _spans(graph):
-        yield np.diff(graph.indptr[first : last + 1])[ranks[first:last] >= 0].astype(np.int64)
-
-
-def _row_ends(graph: Graph, ranks: IntArray) -> Iterator[Int64Array]:
-    before = np.zeros(1, dtype=np.int64)
-    yield before
-    for degrees in _degrees(graph, ranks):
-        ends = before[-1] + np.cumsum(degrees)
-        before = ends if len(ends) else before
-        yield ends
-
-
-def _entries(graph: Graph, values: AnyArray, ranks: IntArray) -> Iterator[AnyArray]:
-    """Yield the values of the entries of nodes that have a rank: all of these lead to such nodes, too."""
-    for first, last in _spans(graph):
-        ends = np.asarray(graph.indptr[first : last + 1])
-        chosen = np.repeat(ranks[first:last] >= 0, np.diff(ends))
-        yield np.asarray(values[ends[0] : ends[-1]])[chosen]
-
-
-def _columns(graph: Graph, ranks: IntArray, progress: ProgressCallback | None) -> Iterator[IntArray]:
-    done, kind = 0, index_type(int(ranks.max()) + 1)
-    for columns in _entries(graph, graph.indices, ranks):
-        yield ranks[columns].astype(kind, copy=False)
-        done += len(columns)
-        report(progress, "largest component", done, graph.n_entries)
-
-
-def _rows(values: AnyArray, ranks: IntArray) -> Iterator[AnyArray]:
-    step = max(1, _ENTRIES // max(1, int(np.prod(values.shape[1:]))))
-    for first in range(0, len(ranks), step):
-        yield np.ascontiguousarray(values[first : first + step][ranks[first : first + step] >= 0])
-
-
-def _members(ranks: IntArray) -> Iterator[Int64Array]:
-    for first in range(0, len(ranks), _ENTRIES):
-        yield first + np.flatnonzero(ranks[first : first + _ENTRIES] >= 0)
+def _write_edges(
+    graph: Graph,
+    ranks: IntArray,
+    spans: list[tuple[int, int]],
+    files: Mapping[str, ArrayWriter],
+    progress: ProgressCallback | None,
+) -> None:
+    """Write the rows of the nodes that have a rank; all their entries lead to such nodes, too."""
+    files["indptr"].append(np.zeros(1, dtype=np.int64))
+    kind = index_type(int(ranks.max()) + 1)
+    for first, last in spans:
+        ends, members = np.asarray(graph.indptr[first : last + 1]), ranks[first:last] >= 0
+        degrees = np.diff(ends).astype(np.int64)
+        chosen = np.repeat(members, degrees)
+        files["indptr"].append(files["indices"].length + np.cumsum(degrees[members]))
+        files["indices"].append(ranks[np.asarray(graph.indices[ends[0] : ends[-1]])[chosen]].astype(kind, copy=False))
+        if graph.weights is not None:
+            files["weights"].append(np.asarray(graph.weights[ends[0] : ends[-1]])[chosen])
+        report(progress, "largest component", files["indices"].length, graph.n_entries)

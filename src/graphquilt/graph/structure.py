@@ -22,7 +22,7 @@ Features: TypeAlias = AnyArray | sp.csr_array
 Rows: TypeAlias = npt.ArrayLike | SparseMatrix | None  # one per node
 
 _Csr: TypeAlias = tuple[IntArray, IntArray, FloatArray | None]
-_PIECE = 1 << 22  # weights that are checked at once
+_PIECE = 1 << 22  # weights or nodes that are read at once
 
 
 def to_csr(matrix: SparseMatrix, *, copy: bool = False) -> sp.csr_array:
@@ -297,9 +297,13 @@ class Graph:
         """
         ranks = np.empty(self.n_nodes, dtype=index_type(self.n_nodes))
         sizes = np.zeros(kernels.components(self.indptr, self.indices, ranks), dtype=np.int64)
-        kernels.component_sizes(ranks, sizes)
+        for start in range(0, self.n_nodes, _PIECE):
+            numbers, counts = np.unique(ranks[start : start + _PIECE], return_counts=True)
+            sizes[numbers] += counts
         if len(sizes):
-            kernels.number_members(ranks, int(sizes.argmax()))
+            members = ranks == sizes.argmax()
+            ranks[:] = -1
+            ranks[members] = np.arange(sizes.max(), dtype=ranks.dtype)
         return ranks
 
     def quotient(self, labels: npt.ArrayLike) -> Graph:

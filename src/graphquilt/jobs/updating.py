@@ -147,7 +147,7 @@ def _read_change(
 def _read(given: object, source: Source) -> Graph:
     if isinstance(given, str | os.PathLike):
         return replace(source, path=os.fspath(given)).read()
-    return given if isinstance(given, Graph) else read_edges(given, directed=source.directed)  # type: ignore[arg-type]
+    return given if isinstance(given, Graph) else read_edges(given, directed=source.directed)
 
 
 def _is_nothing(change: Change, known: Known) -> bool:

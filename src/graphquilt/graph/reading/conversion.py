@@ -1,16 +1,16 @@
-"""Convert graphs from and to NetworkX and PyG, from igraph, and edges in arrays and lists to columns."""
+"""Convert graphs of NetworkX, igraph and PyG, and edges in arrays and lists to columns."""
 
 from __future__ import annotations
 
 import logging
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from graphquilt.arrays import AnyArray
-from graphquilt.errors import FormatError, InputError, MissingExtraError
+from graphquilt.errors import FormatError, InputError
 from graphquilt.graph.reading.assembly import Columns, Duplicates, assemble
 from graphquilt.graph.reading.ids import signed
 from graphquilt.graph.reading.sources import edge_ends
@@ -19,38 +19,7 @@ from graphquilt.graph.structure import Graph
 logger = logging.getLogger(__name__)
 
 
-class NetworkXGraph(Protocol):
-    """What a graph of NetworkX has."""
-
-    @property
-    def nodes(self) -> Any:
-        """The view of the nodes."""
-
-    @property
-    def edges(self) -> Any:
-        """The view of the edges."""
-
-    def is_directed(self) -> bool:
-        """Return whether edges have a direction."""
-        ...
-
-
-class PyGData(Protocol):
-    """What a ``Data`` of PyG has."""
-
-    edge_index: Any
-    num_nodes: int
-
-
-class IGraph(Protocol):
-    """What a graph of igraph has."""
-
-    def get_edgelist(self) -> list[tuple[int, int]]:
-        """Return both ends of every edge."""
-        ...
-
-
-def from_networkx(network: NetworkXGraph, *, weight: str | None = None, duplicates: Duplicates = "max") -> Graph:
+def from_networkx(network: Any, *, weight: str | None = None, duplicates: Duplicates = "max") -> Graph:
     """Take a NetworkX graph; nodes keep their order, and their names become ``node_ids``.
 
     Parameters
@@ -90,7 +59,7 @@ def _node_ids(names: list[object]) -> AnyArray | None:
     return None if integers and np.array_equal(ids, np.arange(len(names))) else ids
 
 
-def _number_attributes(network: NetworkXGraph) -> list[str]:
+def _number_attributes(network: Any) -> list[str]:
     """Return the names of attributes of the first edges that are numbers."""
     first = islice((attributes for *_, attributes in network.edges(data=True)), 100)
     return list({name: None for each in first for name, value in each.items() if isinstance(value, int | float)})
@@ -123,31 +92,6 @@ def from_igraph(network: Any, *, weight: str | None = "weight", duplicates: Dupl
     columns = Columns(edges[:, 0], edges[:, 1], values)
     graph = assemble(columns, directed=network.is_directed(), n_nodes=network.vcount(), duplicates=duplicates)
     return graph.renamed(_node_ids(network.vs["name"]) if "name" in network.vs.attributes() else None)
-
-
-def to_networkx(graph: Graph) -> Any:
-    """Return a NetworkX graph with ``weight`` on its edges if the graph has weights; nodes bear their ids.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> to_networkx(Graph(sp.csr_array([[0, 1], [1, 0]]))).number_of_edges()
-    1
-    """
-    try:
-        import networkx as nx
-    except ImportError as error:
-        raise MissingExtraError("to_networkx", "all") from error
-    network = nx.DiGraph() if graph.directed else nx.Graph()
-    names = list(range(graph.n_nodes)) if graph.node_ids is None else graph.node_ids.tolist()
-    network.add_nodes_from(names)
-    rows = np.repeat(np.arange(graph.n_nodes), graph.degrees).tolist()
-    ends = [(names[u], names[v]) for u, v in zip(rows, graph.indices.tolist(), strict=True)]
-    if graph.weights is None:
-        network.add_edges_from(ends)
-    else:
-        network.add_weighted_edges_from((u, v, w) for (u, v), w in zip(ends, graph.weights.tolist(), strict=True))
-    return network
 
 
 def from_pyg(
@@ -298,25 +242,3 @@ def list_columns(edges: list[tuple[object, ...]]) -> Columns:
 def to_numpy(values: Any) -> AnyArray:
     """Return an array, or a tensor of torch, as a NumPy array."""
     return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
-
-
-def to_pyg(graph: Graph) -> Any:
-    """Return a PyG ``Data`` with ``edge_index``, and ``edge_weight``, ``x`` and ``y`` if the graph has them.
-
-    Sparse features become dense.
-    """
-    try:
-        import torch
-        from torch_geometric.data import Data
-    except ImportError as error:
-        raise MissingExtraError("to_pyg", "pyg") from error
-    rows = np.repeat(np.arange(graph.n_nodes), graph.degrees)
-    data = Data(edge_index=torch.from_numpy(np.stack([rows, np.asarray(graph.indices, dtype=np.int64)])))
-    data.num_nodes = graph.n_nodes
-    if graph.weights is not None:
-        data.edge_weight = torch.from_numpy(np.array(graph.weights))
-    if (X := graph.features) is not None:
-        data.x = torch.from_numpy(np.array(X) if isinstance(X, np.ndarray) else X.toarray())
-    if graph.labels is not None:
-        data.y = torch.from_numpy(np.array(graph.labels))
-    return data

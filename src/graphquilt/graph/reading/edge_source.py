@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,20 +18,10 @@ from graphquilt.graph.files import open_array
 from graphquilt.graph.reading.edge_columns import BadRows, EdgeTable, RowTally
 from graphquilt.graph.reading.ids import signed
 from graphquilt.graph.reading.sources import TextOptions, edge_ends, open_text, parquet_table, tell_of_header
-from graphquilt.graph.reading.spool import Spool, spool_edges
+from graphquilt.graph.reading.spool import spool_edges
 from graphquilt.progress import ProgressCallback
 
 Batch = tuple[AnyArray, AnyArray, Float64Array | None]  # source, target, weights
-
-
-class Origin(NamedTuple):
-    """Where edges come from, and how they are read."""
-
-    edges: npt.ArrayLike | str | PathLike[str]
-    columns: tuple[str | int, ...] | None
-    text: TextOptions
-    bad_rows: BadRows
-    n_nodes: int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +29,9 @@ class EdgeSource:
     """Edges that a build reads in the same batches as often as it needs to."""
 
     n_edges: int
-    fingerprint: dict[str, object]  # what tells this source from another when an interrupted build is continued
     batches: Callable[[], Iterator[Batch]]
     n_nodes: int | None = None  # if it is known without reading
-    node_ids: Mapping[str, Any] | None = None  # those in the folder "reading"
+    node_ids: dict[str, Any] | None = None  # what the description of a graph says of node_ids.npy
 
     def with_ones(self) -> EdgeSource:
         """Return the same edges, all with the weight 1."""
@@ -49,13 +39,23 @@ class EdgeSource:
         return replace(self, batches=lambda: ((u, v, np.ones(len(u))) for u, v, _ in batches()))
 
 
-def edge_source(origin: Origin, work: Path, memory: int, progress: ProgressCallback | None) -> EdgeSource:
+def edge_source(
+    edges: npt.ArrayLike | str | PathLike[str],
+    work: Path,
+    *,
+    columns: tuple[str | int, ...] | None,
+    text: TextOptions,
+    bad_rows: BadRows,
+    n_nodes: int | None,
+    memory: int,
+    progress: ProgressCallback | None,
+) -> EdgeSource:
     """Return what reads edges; text is read and numbered in the folder ``work``."""
     batch = min(memory // 256, 1 << 26)
-    if not isinstance(origin.edges, str | PathLike):
-        refuse_masked(edges=origin.edges)
-        return array_source(np.asanyarray(origin.edges), batch)
-    path = Path(origin.edges)
+    if not isinstance(edges, str | PathLike):
+        refuse_masked(edges=edges)
+        return array_source(np.asanyarray(edges), batch)
+    path = Path(edges)
     if path.suffix == ".npy":
         return array_source(open_array(path), batch)
     files = sorted(path.glob("**/*.parquet")) if path.is_dir() else [path]
@@ -63,39 +63,23 @@ def edge_source(origin: Origin, work: Path, memory: int, progress: ProgressCallb
         raise FormatError(f"{path} is neither a file of edges nor a folder that holds Parquet files.")
     if path.suffix == ".npz":
         raise InputError(f"{path}: .npz is not read out of core. Save the edges as .npy, or leave --memory out.")
-    parquet = path.is_dir() or path.suffix in (".parquet", ".pq")
-
-    def open_table(text: TextOptions) -> EdgeTable:
-        return parquet_table(files, path, origin.columns, batch) if parquet else open_text(path, origin.columns, text)
-
-    table = open_table(origin.text)
-    stats: list[object] = [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
-    reading = [origin.columns, origin.text, origin.bad_rows, origin.n_nodes, memory]
-    fingerprint: dict[str, object] = {"files": stats, "batch": batch, "reading": repr(reading)}
+    if path.is_dir() or path.suffix in (".parquet", ".pq"):
+        table = parquet_table(files, path, columns, batch)
+    else:
+        table = open_text(path, columns, text)
     if table.unit == "row" and table.ids == "integer":
-        return _integer_source(table, fingerprint, origin.bad_rows)
-
-    def spool(table: EdgeTable) -> Spool | None:
-        return spool_edges(
-            table,
-            work,
-            n_nodes=origin.n_nodes,
-            bad_rows=origin.bad_rows,
-            memory=memory,
-            settings=fingerprint,
-            progress=progress,
-        )
-
-    spooled = spool(table)
-    if spooled is None:
+        return _integer_source(table, bad_rows)
+    read = partial(spool_edges, folder=work, n_nodes=n_nodes, bad_rows=bad_rows, memory=memory, progress=progress)
+    spool = read(table)
+    if spool is None:
         rows = next(table.batches(table.tally()))
         tell_of_header(path, rows.source[0].as_py(), rows.target[0].as_py(), "its words occur nowhere else")
-        spooled = spool(open_table(origin.text._replace(header=True)))
-    assert spooled is not None  # the first row is a header now
-    return EdgeSource(spooled.n_edges, fingerprint, lambda: spooled.batches(batch), spooled.n_nodes, spooled.node_ids)
+        spool = read(open_text(path, columns, text._replace(header=True)))
+    assert spool is not None  # the first row is a header now
+    return EdgeSource(spool.n_edges, partial(spool.batches, batch), spool.n_nodes, spool.node_ids)
 
 
-def _integer_source(table: EdgeTable, fingerprint: dict[str, object], bad_rows: BadRows) -> EdgeSource:
+def _integer_source(table: EdgeTable, bad_rows: BadRows) -> EdgeSource:
     """Return a source of integers that are taken as they are; they are read once, to count them."""
     n_edges, largest, tally = 0, -1, table.tally()
 
@@ -107,7 +91,7 @@ def _integer_source(table: EdgeTable, fingerprint: dict[str, object], bad_rows: 
     for u, v, _ in batches(tally):
         n_edges, largest = n_edges + len(u), max(largest, int(u.max(initial=-1)), int(v.max(initial=-1)))
     tally.close(bad_rows)
-    return EdgeSource(n_edges, fingerprint, lambda: batches(table.tally()), largest + 1 if n_edges else None)
+    return EdgeSource(n_edges, lambda: batches(table.tally()), largest + 1 if n_edges else None)
 
 
 def array_source(edges: AnyArray, batch: int) -> EdgeSource:
@@ -119,11 +103,4 @@ def array_source(edges: AnyArray, batch: int) -> EdgeSource:
             part = slice(start, start + batch)
             yield signed(None, np.array(u[part])), signed(None, np.array(v[part])), None
 
-    probe = np.linspace(0, len(u) - 1, 64 if len(u) else 0).astype(np.int64)
-    fingerprint = {
-        "shape": list(edges.shape),
-        "dtype": edges.dtype.str,
-        "batch": batch,
-        "probe": [int(x) for x in np.concatenate([u[probe], v[probe]])],
-    }
-    return EdgeSource(len(u), fingerprint, batches)
+    return EdgeSource(len(u), batches)

@@ -19,9 +19,6 @@ from graphquilt.graph.checks import saved_sparse
 from graphquilt.graph.files import open_array, sparse_features
 from graphquilt.graph.reading.assembly import Columns, Duplicates, assemble
 from graphquilt.graph.reading.conversion import (
-    IGraph,
-    NetworkXGraph,
-    PyGData,
     array_columns,
     from_igraph,
     from_networkx,
@@ -51,9 +48,8 @@ from graphquilt.graph.reading.sources import (
 )
 from graphquilt.graph.structure import Graph, SparseMatrix
 
-GraphLike: TypeAlias = (
-    Graph | PyGData | NetworkXGraph | IGraph | SparseMatrix | ArrowFrame | npt.ArrayLike | str | PathLike[str]
-)
+# Any is a graph of PyG, NetworkX or igraph, which need not be installed.
+GraphLike: TypeAlias = Graph | SparseMatrix | ArrowFrame | npt.ArrayLike | str | PathLike[str] | Any
 _TAKEN = (
     "a Graph, a PyG Data, a graph of NetworkX or igraph, a SciPy sparse matrix, an array or list of edges (2, m) or "
     "(m, 2), a DataFrame (pandas, polars, DuckDB or Arrow), or the path of a file or graph folder"

@@ -2,38 +2,35 @@
 
 Text, and ids that are text, are read and numbered first (spool.py). Then three passes, all sequential: count the
 entries of each block of rows; append each edge, in both directions, to the file of its bucket, a range of rows that
-fits in memory; sort each bucket and append it to the CSR. ``progress.json`` in the working folder says after each step
-how far the build has come: an interrupted build resumes there.
-``graph.json`` is written last, and nothing unfinished is taken for a graph.
+fits in memory; sort each bucket and append it to the CSR. All this is in a working folder, which the next build removes
+if this one is killed. ``graph.json`` is written last, and nothing unfinished is taken for a graph.
 """
 
 from __future__ import annotations
 
-import logging
 import shutil
-from itertools import pairwise
+import tempfile
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import Int64Array
 from graphquilt.errors import InputError
-from graphquilt.files import check_disk, check_inside, translate_disk_errors
+from graphquilt.files import check_disk, translate_disk_errors
 from graphquilt.files.stamps import remember
-from graphquilt.graph.checks import check_weights, index_type
-from graphquilt.graph.files import DESCRIPTION, VERSION, write_description
+from graphquilt.graph.checks import index_type
+from graphquilt.graph.files import DESCRIPTION, write_description
 from graphquilt.graph.reading.assembly import MERGE_RULES, Duplicates, histogram, log_removed
-from graphquilt.graph.reading.buckets import BLOCKS, Plan, fill_buckets, load_state, save_state, sort_buckets
+from graphquilt.graph.reading.buckets import BLOCKS, Plan, fill_buckets, sort_buckets
 from graphquilt.graph.reading.edge_columns import BadRows
-from graphquilt.graph.reading.edge_source import EdgeSource, Origin, edge_source
+from graphquilt.graph.reading.edge_source import EdgeSource, edge_source
 from graphquilt.graph.reading.sources import TextOptions
 from graphquilt.graph.structure import Graph
 from graphquilt.progress import ProgressCallback, report
 
-logger = logging.getLogger(__name__)
+_WORK = "building-"  # begins the name of the working folder
 _LARGE_INDEX = 1 << 31  # bytes; up to this, ids are taken as they are, however few edges there are
 
 
@@ -94,59 +91,49 @@ def build_csr(
     target = Path(folder)
     with translate_disk_errors(target):
         target.mkdir(parents=True, exist_ok=True)
-        work = target / "building"
-        check_inside(work, target)
-        origin = Origin(edges, columns, text, bad_rows, n_nodes)
-        source = edge_source(origin, target / "reading", memory, progress)
-        source = source.with_ones() if duplicates == "count" else source
-        work.mkdir(exist_ok=True)
-        for path in work.iterdir():  # of a build that was stopped
-            check_inside(path, work)
-        source.fingerprint["duplicates"] = duplicates
-        plan = _plan(source, work, progress, n_nodes=n_nodes, directed=directed, memory=memory)
-        check_disk(target, _bytes_left(work, plan), "building this graph")
-        (target / DESCRIPTION).unlink(missing_ok=True)
-        fill_buckets(source, work, plan, progress)
-        n_entries, differing, arrays = sort_buckets(work, plan, progress, MERGE_RULES[duplicates])
-        for path in work.glob("*.npy"):  # those that a build which was stopped right here has not moved yet
-            path.replace(target / path.name)
-        sizes = (source.n_edges, plan.loops, plan.n_nodes, n_entries, differing)
-        log_removed(*sizes, directed=directed, duplicates=duplicates)
-        if source.node_ids is not None:
-            (target / "reading" / "node_ids.npy").replace(target / "node_ids.npy")
-            arrays = arrays | {"node_ids": dict(source.node_ids)}
+        for old in target.glob(f"{_WORK}*"):  # of a build that was killed
+            shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+        with tempfile.TemporaryDirectory(prefix=_WORK, dir=target) as folder_name:
+            work = Path(folder_name)
+            source = edge_source(
+                edges,
+                work,
+                columns=columns,
+                text=text,
+                bad_rows=bad_rows,
+                n_nodes=n_nodes,
+                memory=memory,
+                progress=progress,
+            )
+            source = source.with_ones() if duplicates == "count" else source
+            plan = _plan(source, progress, n_nodes=n_nodes, directed=directed, memory=memory)
+            check_disk(target, plan.n_bytes, "building this graph")
+            (target / DESCRIPTION).unlink(missing_ok=True)
+            fill_buckets(source, work, plan, progress)
+            arrays, differing = sort_buckets(work, plan, progress, MERGE_RULES[duplicates])
+            n_entries = arrays["indices"]["shape"][0]
+            log_removed(
+                source.n_edges, plan.loops, plan.n_nodes, n_entries, differing, directed=directed, duplicates=duplicates
+            )
+            arrays |= {} if source.node_ids is None else {"node_ids": source.node_ids}
+            for name in arrays:
+                (work / f"{name}.npy").replace(target / f"{name}.npy")
         write_description(target, n_nodes=plan.n_nodes, n_edges=n_entries, directed=directed, arrays=arrays)
         remember(target, {name: entry["sha256"] for name, entry in arrays.items()})
-        shutil.rmtree(work)
-        shutil.rmtree(target / "reading", ignore_errors=True)
     return Graph.open(target)
 
 
 def _plan(
-    source: EdgeSource,
-    work: Path,
-    progress: ProgressCallback | None,
-    *,
-    n_nodes: int | None,
-    directed: bool,
-    memory: int,
+    source: EdgeSource, progress: ProgressCallback | None, *, n_nodes: int | None, directed: bool, memory: int
 ) -> Plan:
-    """Count the entries of each block of rows, and cut the rows into buckets; or read the plan that is there."""
-    fingerprint = source.fingerprint | {"n_edges": source.n_edges}
-    settings = {"source": fingerprint, "n_nodes": n_nodes, "directed": directed, "memory": memory, "format": VERSION}
-    state = load_state(work)
-    if state.get("settings") == settings and (plan := _stored_plan(state)) is not None:
-        logger.info("continuing the build in %s", work)
-        return plan
-    for old in work.iterdir():
-        old.unlink()
+    """Count the entries of each block of rows, and cut the rows into buckets."""
     total = source.n_edges
     if total == 0 and n_nodes is None:
         raise InputError("there are no edges. Give n_nodes to make a graph of isolated nodes.")
     n = n_nodes if source.n_nodes is None else source.n_nodes
     n = 1 + max(int(max(u.max(), v.max())) for u, v, _ in source.batches()) if n is None else n
     _check_size(n, total, memory, stated=n_nodes is not None or source.node_ids is not None)
-    shift = _shift(n)
+    shift = max(0, int(n - 1).bit_length() - 16)
     counts = np.zeros(BLOCKS + 1, dtype=np.int64)
     loops, done, weighted = 0, 0, False
     for u, v, w in source.batches():
@@ -156,55 +143,13 @@ def _plan(
                 f"edge {done + bad} joins {u[bad]} and {v[bad]}, but ids run from 0 to {n - 1}. "
                 + ("State a larger n_nodes." if n_nodes is not None else "Ids must not be negative.")
             )
-        if w is not None:
-            weighted = True
-            check_weights(w, unit="edge", first=done)
+        weighted = w is not None
         loops += more
         done += len(u)
         report(progress, "counting edges", done, total)
     width = 12 if not weighted and index_type(n) is np.int32 else 20
     first = _cut(counts, shift, n, memory // (3 * width))
-    plan = Plan(n, directed, weighted, shift, first, loops, int(counts.sum()))
-    empty = {"lengths": [0] * plan.n_buckets, "sums": {name: [0] * plan.n_buckets for name in plan.arrays}}
-    save_state(work, {"settings": settings, "plan": vars(plan), "batches": 0, **empty})
-    return plan
-
-
-def _stored_plan(state: dict[str, Any]) -> Plan | None:
-    """Return the plan in a state, or None if the state is damaged: the build then starts again."""
-    try:
-        plan = Plan(**state["plan"])
-        numbers = [*plan.first, plan.n_nodes, plan.shift, plan.loops, plan.entries, *state["lengths"], state["batches"]]
-        places = [0, 0] if state["batches"] >= 0 else [state["sorted"], state["written"]]
-        sums = [state["sums"][name] for name in plan.arrays]
-        numbers += [number for each in sums for number in each]
-    except (KeyError, TypeError):
-        return None
-    if not all(type(number) is int for number in [*numbers, *places]):
-        return None
-    if not all(isinstance(each, list) for each in (plan.first, state["lengths"], *sums)):
-        return None
-    if not (type(plan.directed) is bool and type(plan.weighted) is bool and plan.n_nodes < 2**60):
-        return None
-    if plan.shift != _shift(plan.n_nodes) or plan.first[:1] != [0] or plan.first[-1] != plan.n_nodes:
-        return None
-    ascending = all(a < b and a % (1 << plan.shift) == 0 for a, b in pairwise(plan.first))
-    complete = all(len(each) == plan.n_buckets for each in (state["lengths"], *sums))
-    lengths = min(state["lengths"], default=0) >= 0
-    return plan if ascending and complete and lengths and 0 <= places[0] <= plan.n_buckets else None
-
-
-def _shift(n: int) -> int:
-    """Return the power of two that is the number of rows in a block."""
-    return max(0, int(n - 1).bit_length() - 16)
-
-
-def _bytes_left(work: Path, plan: Plan) -> int:
-    """Return how many bytes a build still needs: those of all buckets, and of the index; buckets become columns."""
-    width = sum(kind.itemsize for kind in plan.arrays.values())
-    present = sum(path.stat().st_size for path in work.iterdir())
-    largest = max(load_state(work)["lengths"], default=0)
-    return plan.entries * width + 8 * (plan.n_nodes + 1) + largest * width - present
+    return Plan(n, directed, weighted, shift, first, loops, int(counts.sum()))
 
 
 def _check_size(n: int, n_edges: int, memory: int, *, stated: bool) -> None:

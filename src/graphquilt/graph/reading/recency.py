@@ -16,7 +16,7 @@ from graphquilt.graph.reading.edges import read_edges
 from graphquilt.graph.reading.ids import integer_ids
 from graphquilt.graph.reading.node_tables import NodeRows
 from graphquilt.graph.reading.sources import open_parquet
-from graphquilt.graph.reading.tables import COMMENTS, TextTable
+from graphquilt.graph.reading.tables import COMMENTS, TextTable, is_number
 from graphquilt.graph.structure import Graph
 
 if TYPE_CHECKING:
@@ -166,7 +166,9 @@ def _parse_times(where: str, column: pa.ChunkedArray, plain: bool, half_life: st
             f"{where}, row {row} (from 0): {str(array[row].as_py())[:40]!r} is not a time; {int((~good).sum())} of "
             f"{len(good)} are not. Write dates such as 2024-05-01, or numbers, in all rows."
         )
-    dates = pa.types.is_temporal(array.type) or (pa.types.is_string(array.type) and not _is_number(array[0].as_py()))
+    dates = pa.types.is_temporal(array.type) or (
+        pa.types.is_string(array.type) and not is_number(array[0].as_py().strip())
+    )
     if plain and dates:
         raise InputError(
             f"the times of {where} are dates, and the half-life {half_life!r} has no unit: say {half_life}d."
@@ -179,10 +181,6 @@ def _parse_times(where: str, column: pa.ChunkedArray, plain: bool, half_life: st
     return moments
 
 
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", text) is not None
-
-
 def _moment(text: str | None, default: float, plain: bool) -> float:
     import pyarrow as pa
 
@@ -190,7 +188,7 @@ def _moment(text: str | None, default: float, plain: bool) -> float:
 
     if text is None:
         return default
-    if plain != _is_number(str(text)):
+    if plain != is_number(str(text).strip()):
         raise InputError(
             f"{text!r} is {'a date' if plain else 'a number'}, and the times are {'numbers' if plain else 'dates'}; "
             f"give {'a number' if plain else 'a date such as 2024-05-01'}."

@@ -140,8 +140,8 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 
 def choose_edge_fields(
     where: Place, columns: Columns, schema: pa.Schema, examples: Callable[[str], list[object]]
-) -> tuple[str, ...]:
-    """Return the names of the columns of source, target and perhaps weight, and check what they hold."""
+) -> tuple[list[str], bool]:
+    """Return the names of the columns of source, target and perhaps weight, and whether ids are text."""
     from pyarrow import types
 
     def holds_numbers(place: int) -> bool:
@@ -157,7 +157,7 @@ def choose_edge_fields(
         holds_numbers=holds_numbers,
         examples=lambda place: list(map(str, examples(known[place]))),
     )
-    names = tuple(known[place] for place in places)
+    names, texts = [known[place] for place in places], []
     for place, name in enumerate(names):
         if known.count(name) > 1:
             raise FormatError(f"{where} has {known.count(name)} columns named {name!r}; give each another name.")
@@ -167,37 +167,10 @@ def choose_edge_fields(
         if not (types.is_integer(kind) or (types.is_floating(kind) if place > 1 else text)):
             what = "weights must be numbers" if place > 1 else "ids must be integers or text"
             raise FormatError(f"{where}: {what}, and column {name!r} has {kind}.")
-    return names
-
-
-def read_parquet(path: Path, columns: Columns, batch: int) -> Iterator[list[pa.Array]]:
-    """Yield the columns of edges in batches: integers or text for ids, numbers for weights.
-
-    Text that is not UTF-8 is an error that names the row.
-    """
-    import pyarrow as pa
-
-    file = open_parquet(path)
-    done = 0
-    try:
-        names = _parquet_fields(path, file, columns)
-        for piece in file.iter_batches(batch_size=batch, columns=list(names)):
-            yield [plain_column(path, piece[name], done) for name in names]
-            done += len(piece)
-    except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{path} breaks off after row {done}: {error}. Write it again.") from error
-    finally:
-        file.close()
-    if done != file.metadata.num_rows:
-        raise FormatError(f"{path} promises {file.metadata.num_rows} rows and has {done}. Write it again.")
-
-
-def _parquet_fields(path: Path, file: pq.ParquetFile, columns: Columns) -> tuple[str, ...]:
-    def examples(name: str) -> list[object]:
-        batch = next(file.iter_batches(batch_size=_EXAMPLES, columns=[name]), None)
-        return [] if batch is None else batch.column(0).to_pylist()
-
-    return choose_edge_fields(path, columns, file.schema_arrow, examples)
+        texts.append(text)
+    if texts[0] != texts[1]:
+        raise FormatError(f"{where}: of source and target, one has numbers and the other has text. Write both alike.")
+    return names, texts[0]
 
 
 def plain_column(path: Place, column: pa.Array, first: int) -> pa.Array:
@@ -226,20 +199,35 @@ def plain_column(path: Place, column: pa.Array, first: int) -> pa.Array:
 
 def parquet_table(files: list[Path], where: Path, columns: Columns, batch: int) -> EdgeTable:
     """Return the edges in Parquet files, all with the columns of the first."""
-    import pyarrow as pa
+
+    def choose(path: Path, file: pq.ParquetFile, columns: Columns) -> tuple[list[str], bool]:
+        def examples(name: str) -> list[object]:
+            rows = next(file.iter_batches(batch_size=_EXAMPLES, columns=[name]), None)
+            return [] if rows is None else rows.column(0).to_pylist()
+
+        return choose_edge_fields(path, columns, file.schema_arrow, examples)
 
     with open_parquet(files[0]) as file:
-        names = _parquet_fields(files[0], file, columns)
-        text = _are_text(where, file.schema_arrow, names)
+        names, text = choose(files[0], file, columns)
 
     def batches(tally: RowTally) -> Iterator[EdgeRows]:
-        done = 0
+        import pyarrow as pa
+
+        before = 0
         for path in files:
-            for arrays in read_parquet(path, names, batch):
-                if any(pa.types.is_integer(ids.type) == text for ids in arrays[:2]):
-                    raise FormatError(f"{path}: ids are text in some files and numbers in others. Write all alike.")
-                yield clean_rows(arrays, tally, partial(range, done, done + len(arrays[0])))
-                done += len(arrays[0])
+            done = 0
+            with open_parquet(path) as file:
+                try:
+                    if choose(path, file, tuple(names))[1] != text:
+                        raise FormatError(f"{path}: ids are text in some files and numbers in others. Write all alike.")
+                    for rows in file.iter_batches(batch_size=batch, columns=names):
+                        yield _arrow_rows(path, [rows[name] for name in names], tally, done, before)
+                        done += len(rows)
+                except (pa.ArrowException, OSError) as error:
+                    raise FormatError(f"{path} breaks off after row {done}: {error}. Write it again.") from error
+                if done != file.metadata.num_rows:
+                    raise FormatError(f"{path} promises {file.metadata.num_rows} rows and has {done}. Write it again.")
+            before += done
 
     return EdgeTable(where, "row", "text" if text else "integer", batches)
 
@@ -247,30 +235,21 @@ def parquet_table(files: list[Path], where: Path, columns: Columns, batch: int) 
 def frame_edges(where: str, frame: object, columns: Columns) -> EdgeTable:
     """Return the edges in a DataFrame or Arrow table."""
     table = frame_table(frame)
-    names = choose_edge_fields(where, columns, table.schema, lambda name: table[name][:_EXAMPLES].to_pylist())
+    names, text = choose_edge_fields(where, columns, table.schema, lambda name: table[name][:_EXAMPLES].to_pylist())
 
     def batches(tally: RowTally) -> Iterator[EdgeRows]:
         done = 0
-        for rows in table.select(list(names)).to_batches():
-            arrays = [plain_column(where, rows[name], done) for name in names]
-            yield clean_rows(arrays, tally, partial(range, done, done + len(rows)))
+        for rows in table.select(names).to_batches():
+            yield _arrow_rows(where, [rows[name] for name in names], tally, done)
             done += len(rows)
 
-    return EdgeTable(where, "row", "text" if _are_text(where, table.schema, names) else "integer", batches)
+    return EdgeTable(where, "row", "text" if text else "integer", batches)
 
 
-def _are_text(where: Place, schema: pa.Schema, names: tuple[str, ...]) -> bool:
-    """Return whether ids are text; text in one column and numbers in the other are an error."""
-    from pyarrow import types
-
-    kinds = [schema.field(name).type for name in names[:2]]
-    numbers = [types.is_integer(kind.value_type if types.is_dictionary(kind) else kind) for kind in kinds]
-    if numbers[0] != numbers[1]:
-        raise FormatError(
-            f"{where}: one of the columns of source and target has numbers and the other has text. Write both in the "
-            "same way."
-        )
-    return not numbers[0]
+def _arrow_rows(where: Place, columns: list[pa.Array], tally: RowTally, first: int, before: int = 0) -> EdgeRows:
+    """Return the usable rows of a batch that begins at row ``first``, after those of other files ``before``."""
+    plain = [plain_column(where, column, first) for column in columns]
+    return clean_rows(plain, tally, partial(range, before + first, before + first + len(columns[0])))
 
 
 def edge_ends(edges: AnyArray, path: Path | None = None) -> tuple[AnyArray, AnyArray]:

@@ -6,11 +6,7 @@ and merged, range by range of ids, and each run learns the number of each of its
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,8 +15,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import check_inside, map_array, temporary_array, write_text
-from graphquilt.files.stamps import stamp
+from graphquilt.files import array_writer, map_array, temporary_array
 from graphquilt.graph.reading.edge_columns import BadRows, EdgeTable
 from graphquilt.graph.reading.ids import (
     LEAST_ROWS,
@@ -34,7 +29,6 @@ from graphquilt.graph.reading.ids import (
 )
 from graphquilt.progress import ProgressCallback, report
 
-_STATE = "reading.json"
 _LEAST_IDS = 1024  # that are merged at one time
 _PIECE = 1 << 16
 Kind = Literal["integer", "text", "mixed"]
@@ -49,7 +43,7 @@ class Spool:
     n_edges: int
     n_nodes: int
     weighted: bool
-    node_ids: Mapping[str, Any] | None  # what the description of a graph says of them
+    node_ids: dict[str, Any] | None  # what the description of a graph says of them
 
     def batches(self, batch: int) -> Iterator[tuple[Int64Array, Int64Array, Float64Array | None]]:
         """Yield source, target and weights of at most ``batch`` edges."""
@@ -73,22 +67,14 @@ def spool_edges(
     n_nodes: int | None,
     bad_rows: BadRows,
     memory: int,
-    settings: Mapping[str, object],
     progress: ProgressCallback | None = None,
 ) -> Spool | None:
-    """Read and number an edge list; or open the one in the folder, if it was read with the same settings.
+    """Read and number an edge list.
 
     None if the first row names the columns: its ids occur nowhere else, and no other row is like that.
     """
     import pyarrow as pa
 
-    stored = _stored(folder, settings)
-    if stored is not None:
-        return stored
-    if folder.exists():
-        check_inside(folder, folder.parent)
-        shutil.rmtree(folder)
-    folder.mkdir()
     lengths, kind, weighted = _read_runs(table, folder, bad_rows, memory, progress)
     if n_nodes is not None and kind != "text":
         for k in range(len(lengths)):
@@ -108,24 +94,7 @@ def spool_edges(
     spool = Spool(folder, lengths, sum(lengths), count, weighted, entry)
     if kind == "mixed":  # rows with an id that is not an integer are left out
         spool = replace(spool, n_edges=sum(len(u) for u, _, _ in spool.batches(1 << 20)))
-    content = {name: value for name, value in vars(spool).items() if name != "folder"}
-    state = {"settings": settings, "spool": content, "files": _stamps(folder)}
-    write_text(folder / _STATE, json.dumps(state))
     return spool
-
-
-def _stamps(folder: Path) -> dict[str, list[int]]:
-    return {path.name: list(stamp(path)) for path in sorted(folder.iterdir()) if path.name != _STATE}
-
-
-def _stored(folder: Path, settings: Mapping[str, object]) -> Spool | None:
-    try:
-        state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
-        same = [state["settings"], state["files"]] == [json.loads(json.dumps(settings)), _stamps(folder)]
-        spool = Spool(folder, **state["spool"])
-        return replace(spool, lengths=[int(length) for length in spool.lengths]) if same else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
 
 
 def _read_runs(
@@ -162,10 +131,7 @@ def _load_names(folder: Path, k: int) -> Any:
 
 
 def _load(folder: Path, k: int, name: str) -> AnyArray:
-    try:
-        return map_array(folder / f"{k}.{name}.npy")
-    except (OSError, ValueError) as error:
-        raise FormatError(f"the unfinished build in {folder} is damaged ({error}). Remove that folder.") from error
+    return map_array(folder / f"{k}.{name}.npy")
 
 
 def _numbers(folder: Path, k: int) -> Int64Array:
@@ -219,7 +185,7 @@ def _decoded(ids: AnyArray, kind: np.dtype[Any]) -> AnyArray:
 
 def _merge(
     folder: Path, sizes: list[int], longest: int, room: int, progress: ProgressCallback | None
-) -> tuple[int, dict[str, object] | None]:
+) -> tuple[int, dict[str, Any] | None]:
     """Merge the sorted ids of all runs: number them, and write the list of all ids; return how many there are.
 
     The ids are cut into ranges at regular samples of the runs, so that each has at most twice as many as fit.
@@ -233,30 +199,21 @@ def _merge(
     files = [folder / f"{k}.numbers" for k in range(len(runs))]
     for file in files:
         file.write_bytes(b"")
-    kind, digest, n, plain = np.dtype(f"U{longest}" if longest else np.int64), hashlib.sha256(), 0, not longest
-    header = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False}
-    with (folder / "node_ids.npy").open("wb") as out:
-        np.lib.format.write_array_header_1_0(out, header | {"shape": (0,)})  # it has room for any length
+    kind, plain = np.dtype(f"U{longest}" if longest else np.int64), not longest
+    with array_writer(folder / "node_ids.npy", kind) as out:
         for r in range(len(borders) + 1):
             parts = [np.asarray(run[cut[r] : cut[r + 1]]) for run, cut in zip(runs, cuts, strict=True)]
             # With the index, NumPy's sort is stable: it merges lists that are sorted already.
             ids, _, numbers = np.unique(np.concatenate(parts), return_index=True, return_inverse=True)
-            done = 0
+            n, done = out.length, 0
             for file, part in zip(files, parts, strict=True):
                 with file.open("ab") as end:
                     end.write((numbers[done : done + len(part)] + n).tobytes())
                 done += len(part)
             plain = plain and (not len(ids) or bool(ids[0] == n and ids[-1] == n + len(ids) - 1))
-            n += len(ids)
-            content = (_decoded(ids, kind) if longest else ids).tobytes()
-            out.write(content)
-            digest.update(content)
+            out.append(_decoded(ids, kind) if longest else ids)
             report(progress, "numbering ids", r + 1, len(borders) + 1)
-        out.seek(0)
-        np.lib.format.write_array_header_1_0(out, header | {"shape": (n,)})
-        out.flush()
-        os.fsync(out.fileno())
-    return n, None if plain else {"shape": [n], "dtype": kind.str, "sha256": digest.hexdigest()}
+    return out.length, None if plain else out.entry
 
 
 def _begins_with_names(folder: Path, lengths: list[int], n_nodes: int) -> bool:
