@@ -7,8 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import graphquilt as gq
-from graphquilt.jobs import patch_seed
-from graphquilt.jobs.options import common_motions
+from graphquilt.jobs import JobSettings, patch_seed
 from toy_embedders import Toy
 
 
@@ -113,9 +112,9 @@ def test_a_store_keeps_everything_and_changes_nothing(graph, tmp_path, workers):
 
 
 def test_the_motions_of_the_embedder_decide_what_is_undone(graph):
-    assert common_motions(Toy(2)) == gq.Motions()
-    assert not common_motions([Toy(2), gq.SVD(2)]).scale
-    assert common_motions([Toy(2), gq.SVD(2, motions=gq.Motions(scale=True))]).scale
+    assert JobSettings(embedder=Toy(2)).motions == gq.Motions()
+    assert not JobSettings(embedder=(Toy(2), gq.SVD(2))).motions.scale
+    assert JobSettings(embedder=(Toy(2), gq.SVD(2, motions=gq.Motions(scale=True)))).motions.scale
     result = gq.embed(graph, dim=2, n_patches=3, embedder=gq.SVD(2, motions=gq.Motions(translate=False)))
     assert (result.alignment.scales == 1).all()
     assert (result.alignment.translations == 0).all()

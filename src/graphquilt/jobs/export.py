@@ -14,7 +14,8 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError, counted
-from graphquilt.files import array_file, temporary_sibling, translate_disk_errors
+from graphquilt.files import array_file, translate_disk_errors
+from graphquilt.files.writing import atomic_file
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.source import node_ids
 from graphquilt.jobs.store import store_folder
@@ -151,12 +152,11 @@ def _parquet(path: Path, rows: _Rows) -> None:
 
     names = ["node_id", *(f"x{k}" for k in range(rows.dim))]
     kinds = [pa.array(np.asarray(rows.ids[:1])).type, *[pa.from_numpy_dtype(rows.dtype)] * rows.dim]
-    with temporary_sibling(path) as part:
-        with pq.ParquetWriter(part, pa.schema(list(zip(names, kinds, strict=True)))) as writer:
-            for ids, block in rows.blocks():
-                columns = [pa.array(ids), *(pa.array(column) for column in block.T.copy())]
-                writer.write_table(pa.table(columns, names=names))
-        os.replace(part, path)
+    schema = pa.schema(list(zip(names, kinds, strict=True)))
+    with atomic_file(path) as file, pq.ParquetWriter(file, schema) as writer:
+        for ids, block in rows.blocks():
+            columns = [pa.array(ids), *(pa.array(column) for column in block.T.copy())]
+            writer.write_table(pa.table(columns, names=names))
 
 
 def _write_separated_by(separator: str) -> Callable[[Path, _Rows], None]:
@@ -174,18 +174,16 @@ def _neo4j(path: Path, rows: _Rows) -> None:
 
 def _write_lines(path: Path, header: list[str], layout: str, rows: _Rows, separator: str) -> None:
     """Write one line per node; ids that are text stand in quotes, which keep blanks, marks and leading zeros."""
-    with temporary_sibling(path) as part:
-        n_unsafe, first = 0, ""
-        with open(part, "w", encoding="utf-8", newline="") as file:
-            file.write(separator.join(header) + "\n")
-            for i, row in rows.named_rows():
-                cell = str(i)
-                if isinstance(i, str):
-                    if _UNSAFE.match(cell):
-                        n_unsafe, first = n_unsafe + 1, first or cell
-                    cell = '"' + cell.replace('"', '""') + '"'
-                file.write(f"{cell}{separator}{layout % row}\n")
-        os.replace(part, path)
+    n_unsafe, first = 0, ""
+    with atomic_file(path) as file:
+        file.write(f"{separator.join(header)}\n".encode())
+        for i, row in rows.named_rows():
+            cell = str(i)
+            if isinstance(i, str):
+                if _UNSAFE.match(cell):
+                    n_unsafe, first = n_unsafe + 1, first or cell
+                cell = '"' + cell.replace('"', '""') + '"'
+            file.write(f"{cell}{separator}{layout % row}\n".encode())
     if n_unsafe:
         logger.warning(
             "%s: %s would be run as a formula by a spreadsheet, or change a terminal, such as %r. They were written as "
@@ -198,15 +196,13 @@ def _write_lines(path: Path, header: list[str], layout: str, rows: _Rows, separa
 
 def _word2vec(path: Path, rows: _Rows) -> None:
     layout = " ".join(["%.6g"] * rows.dim)
-    with temporary_sibling(path) as part:
-        with open(part, "w", encoding="utf-8") as file:
-            file.write(f"{len(rows.X)} {rows.dim}\n")
-            for i, row in rows.named_rows():
-                word = str(i)
-                if not word or any(letter.isspace() for letter in word):
-                    raise InputError(f"word2vec text cannot hold the node id {word!r} with spaces; use Parquet.")
-                file.write(f"{word} {layout % row}\n")
-        os.replace(part, path)
+    with atomic_file(path) as file:
+        file.write(f"{len(rows.X)} {rows.dim}\n".encode())
+        for i, row in rows.named_rows():
+            word = str(i)
+            if not word or any(letter.isspace() for letter in word):
+                raise InputError(f"word2vec text cannot hold the node id {word!r} with spaces; use Parquet.")
+            file.write(f"{word} {layout % row}\n".encode())
 
 
 FORMATS: dict[str, Callable[[Path, _Rows], None]] = {

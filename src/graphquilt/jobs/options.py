@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from graphquilt.arrays import Float64Array
-from graphquilt.embedders import Embedder, Signal, free_motions
+from graphquilt.embedders import Embedder, Signal
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import plain
@@ -139,15 +139,6 @@ class Cutting:
             degree=max(4, math.ceil(math.log2(n_patches))) if self.degree is None else self.degree,
             overlap=default_overlap(dim, n_nodes, n_patches, free=free) if self.overlap is None else self.overlap,
         )
-
-
-def common_motions(embedders: Embedder | Sequence[Embedder], *, start: bool = False) -> Motions:
-    """Return the motions that any of the embedders leaves free; with ``start``, after a shared start."""
-    first, *others = embedders if isinstance(embedders, Sequence) else [embedders]
-    motions = free_motions(first, start=start)
-    for embedder in others:
-        motions |= free_motions(embedder, start=start)
-    return motions
 
 
 @dataclass(frozen=True)

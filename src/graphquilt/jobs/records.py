@@ -64,17 +64,10 @@ def patch_graph_fingerprint(patch_graph: PatchGraph) -> str:
 def keep_patch_graph(
     store: Store, patches: PatchGraph, graph: Graph | None, settings: dict[str, object] | None = None
 ) -> None:
-    """Write the patch graph to a store, or refuse if the store has another one."""
-    if "patch_graph" in store:
+    """Write the patch graph to a store; without ``settings``, refuse if the store has another one."""
+    if settings is None and "patch_graph" in store:
         check_patch_graph(store, graph=graph, patches=patches)
-    else:
-        write_patch_graph(store, patches, graph, settings)
-
-
-def write_patch_graph(
-    store: Store, patches: PatchGraph, graph: Graph | None, settings: dict[str, object] | None = None
-) -> None:
-    """Write the patch graph to a store, replacing another."""
+        return
     parameters: dict[str, object] = {"patches": patch_graph_fingerprint(patches), **(settings or {})}
     if graph is not None:
         parameters["graph"] = graph_fingerprint(graph)

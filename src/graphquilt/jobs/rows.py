@@ -48,31 +48,25 @@ class PatchRows:
     def write(self, X: FloatArray) -> str:
         """Write the rows (k, d), flush them to the disk, and return their checksum."""
         rows = np.ascontiguousarray(X, dtype=self.dtype)
-        handle = os.open(self.path, os.O_WRONLY)
-        try:
-            with translate_disk_errors(Path(self.path).parent):
-                for place, first, last in self.spans:
-                    left, at = rows[first:last].tobytes(), place * self.row_bytes
-                    while len(left):
-                        done = os.pwrite(handle, left, at)
-                        left, at = left[done:], at + done
-                os.fsync(handle)
-        finally:
-            os.close(handle)
+        with translate_disk_errors(Path(self.path).parent), open(self.path, "r+b", buffering=0) as file:
+            for place, first, last in self.spans:
+                file.seek(place * self.row_bytes)
+                left = memoryview(rows[first:last].tobytes())
+                while left:
+                    left = left[file.write(left) :]
+            os.fsync(file.fileno())
         return hashlib.sha256(rows.data).hexdigest()
 
     def read(self, begin: int = 0, end: int | None = None) -> AnyArray:
         """Return the rows begin..end-1, by default all; fewer if the file was cut off before them."""
         end = max((last for _, _, last in self.spans), default=0) if end is None else end
         parts = []
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
+        with open(self.path, "rb") as file:
             for place, first, last in self.spans:
                 a, b = max(first, begin), min(last, end)
                 if a < b:
-                    parts.append(os.pread(handle, (b - a) * self.row_bytes, (place + a - first) * self.row_bytes))
-        finally:
-            os.close(handle)
+                    file.seek((place + a - first) * self.row_bytes)
+                    parts.append(file.read((b - a) * self.row_bytes))
         content = b"".join(parts)
         whole = len(content) // self.row_bytes * self.row_bytes
         return np.frombuffer(content[:whole], self.dtype).reshape(-1, self.dim)
@@ -130,12 +124,8 @@ class RowFile:
         if not self.is_whole:
             size = int(self.places[-1]) * self.row_bytes
             check_disk(self.path.parent, size, "the embedding of the patches")
-            with translate_disk_errors(self.path.parent):
-                handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-                try:
-                    os.truncate(handle, size)
-                finally:
-                    os.close(handle)
+            with translate_disk_errors(self.path.parent), open(self.path, "wb") as file:
+                file.truncate(size)
         store[KEY] = Record({}, {"dim": self.dim, "dtype": self.dtype})
 
     def of_patch(self, patch: int) -> PatchRows:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeAlias
@@ -10,7 +12,7 @@ from typing import NoReturn, TypeAlias
 import numpy as np
 
 import graphquilt
-from graphquilt.embedders import Propagation
+from graphquilt.embedders import Propagation, free_motions
 from graphquilt.embedders.adapters import EmbedderLike, as_embedder
 from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import shares_start
@@ -18,7 +20,7 @@ from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files.checksums import is_size
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import describe, differences, plain, restore, restore_values
-from graphquilt.jobs.options import Cutting, Recipe, common_motions
+from graphquilt.jobs.options import Cutting, Recipe
 from graphquilt.jobs.records import check_embedder, stored_patch_graph
 from graphquilt.jobs.source import Source
 from graphquilt.jobs.store import Parameters, Record, Store, store_name
@@ -97,8 +99,9 @@ class JobSettings:
 
     @property
     def motions(self) -> Motions:
-        """The motions that the embedders leave free."""
-        return common_motions(self.embedders, start=self.recipe.start)
+        """The motions that any of the embedders leaves free, after a shared start if there is one."""
+        each = (free_motions(embedder, start=self.recipe.start) for embedder in self.embedders)
+        return functools.reduce(operator.or_, each)
 
     @property
     def stitching(self) -> dict[str, object]:
@@ -108,18 +111,13 @@ class JobSettings:
     def resolved(self, graph: Graph | None) -> JobSettings:
         """Return the settings with every default filled in for one graph, and the embedder tuned by the recipe."""
         embedders, recipe = resolve_recipe(self.embedders, self.recipe, graph)
-        cutting = self.cutting
-        if graph is not None:
-            free = common_motions(embedders, start=recipe.start).free
-            cutting = cutting.resolved(
-                dim=self.dim, n_nodes=graph.n_nodes, seed=self.seed, free=free, large=is_large(graph)
-            )
-        return dataclasses.replace(
-            self,
-            embedder=embedders if isinstance(self.embedder, tuple) else embedders[0],
-            cutting=cutting,
-            recipe=recipe,
-        )
+        embedder = embedders if isinstance(self.embedder, tuple) else embedders[0]
+        settings = dataclasses.replace(self, embedder=embedder, recipe=recipe)
+        if graph is None:
+            return settings
+        sizes = {"dim": self.dim, "n_nodes": graph.n_nodes, "seed": self.seed}
+        cutting = self.cutting.resolved(**sizes, free=settings.motions.free, large=is_large(graph))
+        return dataclasses.replace(settings, cutting=cutting)
 
     def check_records(self, store: Store) -> None:
         """Refuse a store whose patches were cut, or embedded, with other settings: its records say with which."""

@@ -24,8 +24,8 @@ from graphquilt.jobs.records import (
     check_patch_graph,
     far_clusters,
     graph_fingerprint,
+    keep_patch_graph,
     stored_patch_graph,
-    write_patch_graph,
 )
 from graphquilt.jobs.result import Result
 from graphquilt.jobs.settings import JobSettings, default_embedders
@@ -217,7 +217,7 @@ def cut_graph(graph: Graph, settings: JobSettings, store: Store, progress: Progr
         else:
             patches = _overlapping_patches(graph, settings, made_with, store, progress)
             made_with["labels"] = record_digest(store, "labels")
-    write_patch_graph(store, patches, graph, {**made_with, **cost})
+    keep_patch_graph(store, patches, graph, {**made_with, **cost})
     return patches.with_settings(settings)
 
 

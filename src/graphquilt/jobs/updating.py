@@ -27,11 +27,11 @@ from graphquilt.jobs.job import Job
 from graphquilt.jobs.records import (
     far_clusters,
     graph_fingerprint,
+    keep_patch_graph,
     keep_survey,
     needs_clusters,
     patch_key,
     stored_survey,
-    write_patch_graph,
 )
 from graphquilt.jobs.settings import keep_settings
 from graphquilt.jobs.source import Source, keep_graph
@@ -211,7 +211,7 @@ class _Next:
         joining = self.change.new
         sets = [np.union1d(nodes, joining[home[joining] == k]) for k, nodes in enumerate(patches.node_sets)]
         following = PatchGraph(sets, patches.edges, graph.n_nodes, patches.components, patches.report)
-        write_patch_graph(store, following, graph, made_with)
+        keep_patch_graph(store, following, graph, made_with)
         past = old.store[UPDATE].arrays if UPDATE in old.store else {}
         strength = np.maximum(_strengths(undirected), _strengths(self.known.graph.undirected(), graph.n_nodes))
         shares = [self.change.weight[nodes].sum() / max(strength[nodes].sum(), 1e-300) for nodes in sets]
