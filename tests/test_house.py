@@ -202,7 +202,7 @@ BUDGET = {
     "datasets": 334,
     "embedders": 3_873,
     "evaluate": 1_153,
-    "federated": 3_641,
+    "federated": 3_549,
     "files": 955,
     "graph": 5_191,
     "jobs": 7_143,
