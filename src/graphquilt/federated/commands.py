@@ -121,10 +121,7 @@ def invite(
         "Differential privacy holds for one round: each further round with the same data costs epsilon again.": (
             made.epsilon
         ),
-        "Two parties: the one that coordinates learns the total of the other, and each learns part of it.": len(
-            made.parties
-        )
-        == 2,
+        "Two parties: who coordinates learns the other's total, and each learns part of it.": len(made.parties) == 2,
     }
     notes = [text for text, applies in warnings.items() if applies]
     facts = {"invitation": str(out), "id": made.id[:8], "dim": made.dim, "parties": list(made.parties)}
