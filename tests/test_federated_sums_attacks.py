@@ -66,6 +66,27 @@ def test_all_parties_but_one_and_the_coordinator_see_the_total_of_that_one(parts
     assert np.unpackbits((fewer - truth).view(np.uint8)).mean() == pytest.approx(0.5, abs=0.01)
 
 
+def test_in_a_round_of_two_each_learns_part_of_the_total_of_the_other():
+    """Given away: V'(A + B)V is diagonal, so a knows V'BV off the diagonal, and its trace from the share."""
+    graph = gq.datasets.load_dataset("blocks")
+    parts = networks(gq.Graph(graph.adjacency), NAMES[:2])
+    agreed, members = agreed_round(parts, dim=4, buckets=60, two_parties=True)
+    answer = complete(parts, agreed, members)
+    upper = np.triu(np.ones((60, 60), dtype=bool))
+    moments = []
+    for name in NAMES[:2]:
+        values = federated.plain_sum(parts[name], agreed, members[name])[1].view(np.int64)
+        M = np.zeros((60, 60))
+        M[upper] = values[:-1] / 2.0 ** agreed.bits("moment")
+        moments.append(M + np.triu(M, 1).T)
+    V = answer.arrays["directions"].astype(np.float64)
+    A, B = (V.T @ M @ V for M in moments)
+    between = ~np.eye(4, dtype=bool)
+    np.testing.assert_allclose(B[between], -A[between], atol=1e-3)
+    assert np.abs(B[between]).max() > 0.1
+    assert answer.share * np.trace(sum(moments)) - np.trace(A) == pytest.approx(np.trace(B), abs=0.01)
+
+
 def test_a_forged_card_is_seen_by_its_key_or_by_the_code(parts, honest, tmp_path):
     """The coordinator shows a cards of its own making: it would know all masks of a."""
     agreed, members = honest
@@ -381,7 +402,7 @@ def test_another_key_other_features_and_other_networks_are_refused():
 
 def test_who_may_take_part(parts):
     invite = federated.invite
-    with pytest.raises(InputError, match="two parties shows each the other's total"):
+    with pytest.raises(InputError, match="two parties shows the other's total"):
         invite("n", 4, ["a", "b"], buckets=10)
     assert invite("n", 4, ["a", "b"], buckets=10, two_parties=True)[0].parties == ("a", "b")
     with pytest.raises(InputError, match="at least three parties"):

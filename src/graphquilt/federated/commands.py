@@ -54,7 +54,7 @@ class SignalFlags:
     least: int = 1
     """Guard: a party sets columns to zero that fewer of its nodes fill."""
     two_parties: Annotated[bool, Parameter(negative="")] = False
-    """Accept a round of two parties: each then learns the other's total."""
+    """Accept a round of two parties: who coordinates learns the other's total, and each learns part of it."""
     epsilon: float = 0.0
     """Differential privacy: every party adds noise that hides any one of its nodes; features only, 0 for none."""
     delta: float = 1e-6
@@ -121,7 +121,7 @@ def invite(
         "Differential privacy holds for one round: each further round with the same data costs epsilon again.": (
             made.epsilon
         ),
-        "Two parties: each learns the total of the other, if one of them coordinates.": len(made.parties) == 2,
+        "Two parties: who coordinates learns the other's total, and each learns part of it.": len(made.parties) == 2,
     }
     notes = [text for text, applies in warnings.items() if applies]
     facts = {"invitation": str(out), "id": made.id[:8], "dim": made.dim, "parties": list(made.parties)}

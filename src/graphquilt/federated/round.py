@@ -16,8 +16,8 @@ from graphquilt.federated.messages import Flag, MaybeChecksum, Share, Size, dige
 from graphquilt.federated.signal import SENSITIVITY, UNIT_BITS, WIDEST, CommonSignal, Network, noise_multiplier
 
 TWO = (
-    "a round of two parties shows each the other's total: what the directions keep of it, minus one's own part. Name a "
-    "third party, or say that both accept this (--two-parties)."
+    "a round of two parties shows the other's total to the one that coordinates, and part of it to both. Name a third "
+    "party, or say that both accept this (--two-parties)."
 )
 
 
