@@ -205,7 +205,7 @@ BUDGET = {
     "federated": 3_641,
     "files": 955,
     "graph": 5_191,
-    "jobs": 7_143,
+    "jobs": 7_101,
     "linalg": 823,
     "patches": 2_150,
     "prediction": 771,
