@@ -13,8 +13,7 @@ from graphquilt.cli import workers as workers_module
 from graphquilt.cli.flags import CuttingFlags, EmbedderFlags, SourceFlags, StitchingFlags, job_settings
 from graphquilt.cli.workers import Workers
 from graphquilt.errors import InputError
-from graphquilt.jobs import JobSettings, Processes, Source
-from graphquilt.jobs.settings import keep_settings
+from graphquilt.jobs import JobSettings, Processes, Record, Source
 
 LONG = "x" * 300
 
@@ -105,7 +104,7 @@ def test_settings_come_from_the_job_and_then_from_the_flags():
     store = {}
     assert job_settings(store) == JobSettings(embedder=gq.Propagation(64), recipe=gq.Recipe.shared())
     stored = JobSettings(embedder=gq.SVD(3), cutting=gq.Cutting(4), recipe=gq.Recipe(robust=True), seed=9)
-    keep_settings(store, stored)
+    store["settings"] = Record({}, stored.to_parameters())
     assert job_settings(store) == stored
     changed = job_settings(store, stitching=StitchingFlags(refine=2, scale=False))
     assert changed.recipe == gq.Recipe(robust=True, refine=2, motions=gq.Motions(scale=False))

@@ -22,7 +22,6 @@ from graphquilt.files import write_arrays
 from graphquilt.files.checksums import file_checksum
 from graphquilt.files.writing import folder_lock
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Record, export_embedding, follow_job, job_status
-from graphquilt.jobs.settings import keep_settings
 from graphquilt.linalg import Motions
 from toy_embedders import Framed, Toy, embed_shard, job_of_patches, ring_of_patches
 
@@ -91,7 +90,8 @@ def test_a_share_notices_that_another_began_with_other_settings(ring, tmp_path):
 
     def meanwhile(event):
         if event.stage == "patches" and event.done == 1:
-            keep_settings(store, replace(job.settings, embedder=gq.SVD(2)))
+            other = replace(job.settings, embedder=gq.SVD(2))
+            store["settings"] = gq.jobs.Record({}, other.to_parameters())
 
     with pytest.raises(gq.errors.JobError, match=r"with embedder toy_embedders.Toy \(now graphquilt.SVD\)"):
         job.embed(only=[4, 5], progress=meanwhile)

@@ -24,7 +24,7 @@ from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.plan import check_room
 from graphquilt.jobs.records import patch_graph_fingerprint, patch_key, shard_name, stored_patch_graph, survey_graph
 from graphquilt.jobs.result import EmbeddedPatches
-from graphquilt.jobs.settings import JobSettings, keep_settings, readable_settings, stored_settings
+from graphquilt.jobs.settings import JobSettings, readable_settings, stored_settings
 from graphquilt.jobs.source import open_graph, settle_graph
 from graphquilt.jobs.steps import cut_graph
 from graphquilt.jobs.stitching import stitch_job
@@ -75,8 +75,7 @@ class Job:
     @classmethod
     def begin(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
         """Create a job, or resume the one that the store has; see :meth:`create` and :meth:`resume`."""
-        has_job = any(found is not None for found in readable_settings(store))
-        return (cls.resume if has_job else cls.create)(store, settings, graph)
+        return (cls.create if readable_settings(store) == (None, None) else cls.resume)(store, settings, graph)
 
     @classmethod
     def create(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
@@ -97,11 +96,10 @@ class Job:
         JobError
             The store has a job already.
         """
-        if any(found is not None for found in readable_settings(store)):
+        if readable_settings(store) != (None, None):
             raise JobError(f"{store_name(store)} has a job already; resume it, or use another folder.")
-        settings, graph = settle_graph(store, settings, graph, None)
-        job = cls(store, settings, graph)
-        job._revise(None, settings, None)
+        job = cls(store, *settle_graph(store, settings, graph, None))
+        job._revise(None, None)
         return job
 
     @classmethod
@@ -121,9 +119,8 @@ class Job:
             raise JobError(f"{store_name(store)} has no job to resume; create one.")
         if damage is not None and graph is None and settings.source.path is None and "patch_graph" in store:
             raise damage
-        settings, graph = settle_graph(store, settings, graph, stored, damage)
-        job = cls(store, settings, graph)
-        job._revise(stored, settings, None)
+        job = cls(store, *settle_graph(store, settings, graph, stored, damage))
+        job._revise(stored, None)
         return job
 
     @classmethod
@@ -155,17 +152,18 @@ class Job:
         ``only`` is the shard of the patches that is going to be embedded: other shards may be at work meanwhile.
         """
         job = Job(self.store, settings.resolved(self.graph), self.graph)
-        job._revise(self.settings, job.settings, only)
+        job._revise(self.settings, only)
         return job
 
-    def _revise(self, before: JobSettings | None, settings: JobSettings, only: Sequence[int] | None) -> None:
-        if before is not None and before.to_parameters() == settings.to_parameters():
+    def _revise(self, before: JobSettings | None, only: Sequence[int] | None) -> None:
+        parameters = self.settings.to_parameters()
+        if before is not None and before.to_parameters() == parameters:
             return
         if only is not None and len(only) == 0:
             return  # a shard of no patches writes nothing, and two of them do not stop each other
         with locked(self.store, None if only is None else shard_name(only)):
-            settings.check_records(self.store)
-            keep_settings(self.store, settings)
+            self.settings.check_records(self.store)
+            self.store["settings"] = Record({}, parameters)
 
     def choose(self, labels: npt.ArrayLike) -> Job:
         """Return the job with the signal that labels (n,) choose, -1 for none; see :func:`graphquilt.embed`."""

@@ -23,14 +23,13 @@ from graphquilt.jobs.description import describe, differences, plain, restore, r
 from graphquilt.jobs.options import Cutting, Recipe
 from graphquilt.jobs.records import check_embedder, stored_patch_graph
 from graphquilt.jobs.source import Source
-from graphquilt.jobs.store import Parameters, Record, Store, store_name
+from graphquilt.jobs.store import Parameters, Store, store_name
 from graphquilt.linalg import Motions
 from graphquilt.patches import is_large
 
 VERSION = 1
 DIM = 64  # dimensions, unless others are asked for
 Embedders: TypeAlias = Embedder | tuple[Embedder, ...]  # one for all patches, or one for each
-_KEY = "settings"
 
 
 @dataclass(frozen=True)
@@ -204,7 +203,7 @@ def resolve_recipe(
 def stored_settings(store: Store) -> JobSettings | None:
     """Return the settings in a store, or None if it has none; refuse damaged ones."""
     try:
-        return JobSettings.from_parameters(store[_KEY].parameters)
+        return JobSettings.from_parameters(store["settings"].parameters)
     except KeyError:
         return None
     except FormatError as error:
@@ -221,11 +220,6 @@ def readable_settings(store: Store) -> tuple[JobSettings | None, FormatError | N
         return stored_settings(store), None
     except FormatError as error:
         return None, error
-
-
-def keep_settings(store: Store, settings: JobSettings) -> None:
-    """Write the settings into a store."""
-    store[_KEY] = Record({}, settings.to_parameters())
 
 
 def _fields(value: Source | Cutting | Recipe | Motions) -> dict[str, object]:

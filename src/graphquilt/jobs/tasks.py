@@ -267,7 +267,8 @@ def perform(task: PatchTask, progress: ProgressCallback | None = None) -> TaskOu
                     losses = thin_curve(fit.losses)
                 X = np.asarray(fit.embedding)
                 X = X if task.rotation is None else turn(X, task.rotation)
-                X = _in_precision(X[np.argsort(nodes)] if task.far_field else X, task.precision)
+                X = X[np.argsort(nodes)] if task.far_field else X
+                X = X if task.precision is None else _in_precision(X, task.precision)
                 arrays: Mapping[str, AnyArray] = {"embedding": X}
             else:
                 assert isinstance(embedder, SharedStart)
@@ -299,10 +300,8 @@ def _keep(store: Store, task: PatchTask, outcome: TaskOutcome, nodes: IntArray) 
     store[patch_key(task.patch, task.content)] = outcome.record(marked)
 
 
-def _in_precision(X: AnyArray, precision: str | None) -> AnyArray:
+def _in_precision(X: AnyArray, precision: str) -> AnyArray:
     """Return an embedding in the type that it is stored in; refuse coordinates that are too large for it."""
-    if precision is None:
-        return X
     with np.errstate(over="ignore"):
         rounded = X.astype(precision, copy=False)
     if not np.isfinite(rounded).all():

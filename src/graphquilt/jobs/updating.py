@@ -33,7 +33,6 @@ from graphquilt.jobs.records import (
     patch_key,
     stored_survey,
 )
-from graphquilt.jobs.settings import keep_settings
 from graphquilt.jobs.source import Source, keep_graph
 from graphquilt.jobs.stitching import stitch
 from graphquilt.jobs.store import Record, Store, locked, record_digest, store_folder
@@ -184,7 +183,7 @@ class _Next:
                 shutil.rmtree(folder, ignore_errors=True)
                 self.store = DirectoryStore(folder)
                 self.source = keep_graph(self.store, self.source, replace_features(self.graph))
-            keep_settings(self.store, self.job.settings)
+            self.store["settings"] = Record({}, self.job.settings.to_parameters())
             arrays: dict[str, AnyArray] = {"gone": self.change.gone}
             reused: dict[str, str] = {}
             if not self.refresh:
