@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -394,3 +395,40 @@ def test_columns_can_be_named_for_a_log_without_header():
     auth = LANL_2015["auth"][0]
     by_user = text(auth, FlowColumns(source="source user", destination="destination computer"))
     assert rows(by_user) == [(1.0, "U1@DOM1", "C2")]
+
+
+def test_accounts_are_sources_of_their_own(tmp_path):
+    log = tmp_path / "auth.csv"
+    log.write_text("time,user,source,destination\n1,anna,pc1,srv\n2,-,pc2,srv\n3,ben,pc1,db\n")
+    flows = read_flows(log, FlowColumns(user="user"))
+    rows = [row for batch in flows for row in batch.select(["time", "source", "destination"]).to_pylist()]
+    assert [tuple(row.values()) for row in rows] == [
+        (1.0, "pc1", "srv"),
+        (2.0, "pc2", "srv"),
+        (3.0, "pc1", "db"),
+        (1.0, "user:anna", "srv"),
+        (3.0, "user:ben", "db"),
+    ]
+    assert flows.counts.kept == 3
+    with pytest.raises(FormatError, match="no column 'account' of users; its columns are time, user"):
+        list(read_flows(log, FlowColumns(user="account")))
+
+
+def test_lanl_authentications_have_accounts(tmp_path):
+    row = "1,U1@DOM1,U1@DOM1,C1,C2,Kerberos,Network,LogOn,Success\n"
+    (tmp_path / "auth.txt").write_text(row)
+    batches = list(read_flows(tmp_path / "auth.txt", FlowColumns(user="source user")))
+    assert batches[0].column("source").to_pylist() == ["C1", "user:U1@DOM1"]
+    assert batches[0].column("destination").to_pylist() == ["C2", "C2"]
+
+
+def test_a_log_of_1970_is_kept_if_it_is_known_when_its_clock_started(tmp_path):
+    start = 1_700_000_000.0
+    (tmp_path / "a.csv").write_text(f"time,source,destination\n{start},x,y\n{start + 100},x,y\n")
+    (tmp_path / "b.csv").write_text("time,source,destination\n22,z,y\n")
+    left_out = read_flows(tmp_path)
+    assert sum(len(batch) for batch in left_out) == 2
+    assert [Path(name).name for name in left_out.counts.skipped_files] == ["b.csv"]
+    kept = read_flows(tmp_path, FlowColumns(clock=start + 200))
+    assert [t for batch in kept for t in batch.column("time").to_pylist()] == [start, start + 100, start + 222]
+    assert not kept.counts.skipped_files

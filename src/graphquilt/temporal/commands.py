@@ -30,6 +30,7 @@ from graphquilt.temporal.tracker import LAGS, ScoringOptions, Tracker
 from graphquilt.temporal.watching import WatchState
 from graphquilt.temporal.watching import watch as watch_logs
 from graphquilt.temporal.windows import WindowOptions
+from graphquilt.times import read_moment
 
 _ALERTS = 3  # the exit code that says that there are alerts
 
@@ -91,6 +92,10 @@ class FlowFlags:
     """iso, epoch-s, epoch-ms, epoch-us, or a pattern such as %m/%d/%Y-%H:%M. [default: recognised]"""
     addresses: Path | None = None
     """Names of hosts by address: a JSON object, or CSV."""
+    user: str | None = None
+    """Column of accounts: each flow is then also one from user:NAME to the destination."""
+    clock: str | None = None
+    """Date at which the clock of logs that begin in 1970 stood at 0. [default: leave them out of a folder]"""
     columns: str | None = None
     """Names of all columns, separated by commas, if the files have no header."""
     strict: bool = False
@@ -99,9 +104,10 @@ class FlowFlags:
     def read(self, inputs: Input | Sequence[Input], *, skip_others: bool = False) -> Flows:
         """Read flow records; ``skip_others`` leaves out other files."""
         names = None if self.columns is None else self.columns.split(",")
+        clock = None if self.clock is None else read_moment(self.clock, 0.0)
         return read_flows(
             inputs,
-            FlowColumns(self.source, self.destination, self.time, names=names),
+            FlowColumns(self.source, self.destination, self.time, names=names, user=self.user, clock=clock),
             protocol=self.protocol,
             time_format=self.time_format,
             addresses=self.addresses,

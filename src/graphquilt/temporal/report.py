@@ -6,7 +6,6 @@ import csv
 import io
 import ipaddress
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from graphquilt.errors import InputError
-from graphquilt.files import temporary_sibling, translate_disk_errors, write_text
+from graphquilt.files import atomic_file, translate_disk_errors, write_text
 from graphquilt.report import render_page
 from graphquilt.temporal.batch import AnomalyScores, Detection
 from graphquilt.temporal.judging import LEARNT
@@ -96,21 +95,23 @@ def _write_scores(path: Path, scores: AnomalyScores, names: Mapping[str, Names])
     label, number = pa.dictionary(pa.int32(), pa.string()), pa.float32()
     fields = [("node", label), ("side", label), ("window", pa.int64()), ("pvalue", pa.float64()), ("severity", number)]
     schema = pa.schema([*fields, *((name.replace(" ", "_"), number) for name in COMPONENTS)])
-    with translate_disk_errors(path.parent), temporary_sibling(path) as unfinished:
-        with pq.ParquetWriter(unfinished, schema, compression="zstd") as writer:
-            for side in SIDES:
-                for window in scores.windows:
-                    table = window.sides[side]
-                    columns = [
-                        pa.array([names[side][int(node)] for node in table.nodes], label),
-                        pa.array([side] * len(table.nodes), label),
-                        pa.array(np.full(len(table.nodes), window.number), pa.int64()),
-                        pa.array(table.pvalue),
-                        pa.array(table.severity, number),
-                        *(pa.array(z, number, from_pandas=True) for z in table.z.T),
-                    ]
-                    writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
-        os.replace(unfinished, path)
+    with (
+        translate_disk_errors(path.parent),
+        atomic_file(path) as file,
+        pq.ParquetWriter(file, schema, compression="zstd") as writer,
+    ):
+        for side in SIDES:
+            for window in scores.windows:
+                table = window.sides[side]
+                columns = [
+                    pa.array([names[side][int(node)] for node in table.nodes], label),
+                    pa.array([side] * len(table.nodes), label),
+                    pa.array(np.full(len(table.nodes), window.number), pa.int64()),
+                    pa.array(table.pvalue),
+                    pa.array(table.severity, number),
+                    *(pa.array(z, number, from_pandas=True) for z in table.z.T),
+                ]
+                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
 def parse_marks(text: str) -> frozenset[int]:
@@ -164,9 +165,8 @@ def write_alerts(folder: Path, records: Sequence[Record], formats: Sequence[str]
 
 def _write_lines(path: Path, lines: Sequence[str]) -> None:
     """Write lines to a file, which appears when it is complete."""
-    with temporary_sibling(path) as part:
-        part.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-        os.replace(part, path)
+    with atomic_file(path) as file:
+        file.writelines(f"{line}\n".encode() for line in lines)
 
 
 def _cell(value: object) -> object:
@@ -189,9 +189,8 @@ def _write_parquet(path: Path, records: Sequence[Record]) -> None:
     special |= dict.fromkeys(("start", "end", "severity", "pvalue", "usual_degree", "surprise"), number)
     schema = pa.schema([(name, special.get(name, text)) for name in CSV_COLUMNS])
     rows = [{name: record.get(name) for name in CSV_COLUMNS} for record in records]
-    with translate_disk_errors(path.parent), temporary_sibling(path) as unfinished:
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), unfinished, compression="zstd")
-        os.replace(unfinished, path)
+    with translate_disk_errors(path.parent), atomic_file(path) as file:
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), file, compression="zstd")
 
 
 def ecs_record(record: Record) -> Record:

@@ -87,19 +87,27 @@ class Flows:
         self.counts = state.counts
         previous: tuple[str, float] | None = None
         for item, is_listed in self._order_inputs(state.counts):
-            where, is_first = blocks.name_of(item), True
+            where, is_first, shift = blocks.name_of(item), True, 0.0
             for flows in self._read(item, state, skip=is_listed or self.skip_others):
                 if is_first and len(flows):
                     is_first = False
-                    start = _middle_time(flows)
+                    shift = self._shift(_middle_time(flows))
+                    start = _middle_time(flows) + shift
                     if previous is not None and start < previous[1]:
                         raise InputError(
                             f"the files are not in order of time: {where} starts at {start:.0f} s, "
                             f"{previous[1] - start:.0f} s before the start of {previous[0]}. Sort the files by time."
                         )
                     previous = (where, start)
+                if shift:
+                    time = pc.add(flows.column("time"), shift)
+                    flows = flows.set_column(0, "time", time)  # noqa: PLW2901
                 yield flows
         state.counts.finish("rows")
+
+    def _shift(self, start: float) -> float:
+        """Return what is added to the times of a log that starts at this time; only a clock of 1970 is moved."""
+        return self.columns.clock if self.columns.clock is not None and start < _FIRST_DATE else 0.0
 
     def _order_inputs(self, counts: RowCounts) -> Iterator[tuple[Input, bool]]:
         """Give the inputs, each with whether it was listed in a folder; the logs of a folder in order of time."""
@@ -111,7 +119,10 @@ class Flows:
             logs = sorted((start, path) for path, start in starts.items() if start is not None)
             if logs and logs[0][0] < _FIRST_DATE < logs[-1][0]:  # the clock of a device began in 1970
                 for _, path in [log for log in logs if log[0] < _FIRST_DATE]:
-                    error = FormatError("its times begin in 1970, and those of other files do not. Read it by itself.")
+                    error = FormatError(
+                        "its times begin in 1970, and those of other files do not. Say when its "
+                        "clock started (--clock), or read it by itself."
+                    )
                     counts.skip_file(str(path), error, level=logging.WARNING)
                 logs = [log for log in logs if log[0] >= _FIRST_DATE]
             if not logs:
@@ -126,7 +137,7 @@ class Flows:
         except FormatError as error:
             counts.skip_file(str(path), error, level=logging.INFO)
             return None
-        return -np.inf if first is None else _middle_time(first)
+        return -np.inf if first is None else _middle_time(first) + self._shift(_middle_time(first))
 
     def _read(
         self, item: Input, state: _Pass, *, skip: bool, block_bytes: int | None = None, listed: bool = False
@@ -172,6 +183,11 @@ class Flows:
             names.append(layout.protocol)
         if self.labels is not None:
             names.append(layout.label)
+        if self.columns.user is not None:
+            if layout.names and self.columns.user not in layout.names:
+                columns = ", ".join(layout.names)[:400]
+                raise FormatError(f"{where} has no column {self.columns.user!r} of users; its columns are {columns}.")
+            names.append(self.columns.user)
         names += [*layout.extras, *(name for name, _ in (*layout.wanted, *layout.unwanted))]
         texts = {layout.time, layout.weight, layout.source, layout.destination}
         types = {name: pa.string() if name in texts else _WORDS for name in names if name is not None}
@@ -247,10 +263,13 @@ class Flows:
             number = col.protocol_number(str(self.protocol))
             keep = good & col.rows_where(lambda word: col.protocol_number(word.strip()) == number, words)
         flows = pa.RecordBatch.from_pydict(output)
+        users = None if self.columns.user is None else batch.column(self.columns.user)
         if not keep.all():
             flows, lines = flows.filter(pa.array(keep)), lines[keep]
         counts.filtered += int(good.sum()) - len(flows)
         counts.kept += len(flows)
+        if users is not None:
+            flows, lines = _add_users(flows, lines, users.filter(pa.array(keep)))
         return col.with_places(flows, where, unit, lines)
 
     def _flows_only(self, rows: Rows, layout: Layout, state: _Pass) -> tuple[pa.RecordBatch, Int64Array]:
@@ -267,6 +286,19 @@ class Flows:
             batch, lines = batch.filter(pa.array(first)), lines[first]
         state.counts.other += n_all - len(batch)
         return batch, lines
+
+
+def _add_users(flows: pa.RecordBatch, lines: Int64Array, users: pa.Array) -> tuple[pa.RecordBatch, Int64Array]:
+    """Add a flow from the account to the destination for each flow that has an account, after the others."""
+    names = col.to_plain(col.as_dictionary(users, "the column of users"))
+    rows = np.flatnonzero(~col.rows_without_name(names))
+    words = pa.array([f"user:{name}" for name in names.take(pa.array(rows)).to_pylist()], pa.string())
+    again = flows.take(pa.array(rows)).set_column(flows.schema.get_field_index("source"), "source", words)
+    both = {
+        name: pa.concat_arrays([col.to_plain(part.column(name)) for part in (flows, again)])
+        for name in flows.schema.names
+    }
+    return pa.RecordBatch.from_pydict(both), np.concatenate([lines, lines[rows]])
 
 
 def _middle_time(flows: pa.RecordBatch) -> float:

@@ -53,8 +53,10 @@ _USUAL = {
 class FlowColumns:
     """Which columns of a flow log contain what; those that are not named are recognised.
 
-    ``weight`` has non-negative numbers, to sum in weighted snapshots; ``names`` are all columns of a file without
-    header.
+    ``weight`` has non-negative numbers, to sum in weighted snapshots. ``user`` has accounts: each of its flows is also
+    one from ``user:NAME`` to the destination. ``names`` are all columns of a file without header. ``clock`` is the
+    moment, in seconds, at which the clock of logs that begin in 1970 stood at 0; by default such logs are left out of a
+    folder whose other logs have dates.
     """
 
     source: str | None = None
@@ -62,6 +64,8 @@ class FlowColumns:
     time: str | None = None
     weight: str | None = None
     names: Sequence[str] | None = None
+    user: str | None = None
+    clock: float | None = None
 
 
 @dataclass(frozen=True)
