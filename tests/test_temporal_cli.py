@@ -19,11 +19,22 @@ from pyarrow import csv
 
 import graphquilt
 from graphquilt.cli import main
+from graphquilt.errors import InputError
 from graphquilt.report import render_page
-from graphquilt.temporal import AnomalyScores, ScoringOptions, Tracker, Window, WindowScores, detect, read_flows
+from graphquilt.temporal import (
+    AnomalyScores,
+    ScoringOptions,
+    Tracker,
+    Window,
+    WindowScores,
+    detect,
+    read_flows,
+    snapshots,
+)
 from graphquilt.temporal.page import window_labels
 from graphquilt.temporal.report import parse_marks
 from graphquilt.temporal.traffic import netflow
+from graphquilt.temporal.watching import WatchState, watch_windows
 
 PAGE = Path(graphquilt.__file__).parent / "temporal" / "anomaly_page"
 SMALL = ("--dim", "3", "--lags", "1,7", "--min-observations", "5", "--protocol", "tcp")
@@ -521,3 +532,18 @@ def test_marks():
     assert parse_marks("") == frozenset()
     with pytest.raises(graphquilt.errors.InputError, match="write 49-88"):
         parse_marks("4-x")
+
+
+def test_a_state_made_with_accounts_is_refused_without_them(tmp_path):
+    fresh = Tracker(ScoringOptions(dim=2))
+    with WatchState(tmp_path / "state", fresh, user="account") as state:
+        rows = [(np.arange(20.0), np.arange(20) % 5, np.arange(20) % 7)]
+        windows = snapshots(rows)
+        for names, size in ((state.names["source"], 5), (state.names["destination"], 7)):
+            names.add([f"h{k}" for k in range(size)])
+        list(watch_windows(windows, state))
+    for user, text in ((None, r"user account \(now None\)"), ("login", r"user account \(now login\)")):
+        with pytest.raises(InputError, match=text), WatchState(tmp_path / "state", fresh, user=user):
+            pass
+    with WatchState(tmp_path / "state", fresh, user="account") as state:
+        assert state.last == 0

@@ -172,7 +172,7 @@ def detect(
             progress=progress,
         )
     names = cut.names if tokens is None else cut.names | {"token": tokens.names}
-    settings = Tracker(options).settings | windows.settings(flows.protocol)
+    settings = Tracker(options).settings | windows.settings(flows.protocol, flows.columns.user)
     records = report_alerts(scores, names, alerts, settings=settings)
     facts = flows.counts.facts() | {"late_rows": cut.late, "empty_windows": cut.empty}
     if log is not None and tokens is not None:

@@ -197,7 +197,7 @@ def watch(
     scoring.check_events(events)
     is_csv, n_alerts = alerting.format == "csv", 0
     tracker = Tracker(scoring, history=history)
-    with WatchState(state, tracker, cutting, protocol=reading.protocol) as memory:
+    with WatchState(state, tracker, cutting, protocol=reading.protocol, user=reading.user) as memory:
         source = sys.stdin.buffer if folder == "-" else Path(folder)
         read = partial(reading.read, skip_others=folder != "-")
         windows = watch_logs(

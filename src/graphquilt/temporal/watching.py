@@ -48,10 +48,11 @@ class WatchState:
         windows: WindowOptions | None = None,
         *,
         protocol: str | None = None,
+        user: str | None = None,
     ) -> None:
         self._folder = None if folder is None else Path(folder)
         self.windows = windows or WindowOptions()
-        self._cutting = self.windows.settings(protocol)
+        self._cutting = self.windows.settings(protocol, user)
         self.tracker = fresh
         self.names = {"source": Names(), "destination": Names(), "token": Names()}
         self.last: int | None = None
@@ -83,12 +84,12 @@ class WatchState:
         tracker = Tracker.load(folder / _FILE)
         expected = self._cutting | {"overlap": self.windows.overlap}
         cutting = tracker.notes.get("flows")
-        if not isinstance(cutting, dict) or not expected.keys() <= cutting.keys():
+        if not isinstance(cutting, dict) or not expected.keys() - {"user"} <= cutting.keys():
             raise FormatError(f"{folder / _FILE} does not say how its windows were cut. Give a new folder.")
-        saved = tracker.settings | cutting
+        saved, now = {"user": None} | tracker.settings | cutting, {"user": None} | self.tracker.settings | expected
         differences = [
             f"{name.replace('_', ' ')} {_to_text(saved[name])} (now {_to_text(value)})"
-            for name, value in (self.tracker.settings | expected).items()
+            for name, value in now.items()
             if saved[name] != value
         ]
         if differences:

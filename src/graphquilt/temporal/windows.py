@@ -44,9 +44,10 @@ class WindowOptions:
     max_gap: int = _MAX_GAP
     """The largest number of consecutive windows without flows; a flow beyond a longer gap is an error."""
 
-    def settings(self, protocol: int | str | None) -> dict[str, object]:
-        """Return how windows are cut, as the ids of alerts depend on it; an overlap of 1 is not named."""
+    def settings(self, protocol: int | str | None, user: str | None = None) -> dict[str, object]:
+        """Return how windows are cut, as the ids of alerts depend on it; an overlap of 1 and no user are not named."""
         settings: dict[str, object] = {"width_in_seconds": parse_duration(self.width), "protocol": protocol}
+        settings |= {} if user is None else {"user": user}
         return settings | {"overlap": self.overlap} if self.overlap > 1 else settings
 
 
