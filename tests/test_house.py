@@ -198,7 +198,7 @@ def test_the_tests_that_the_differences_name_exist():
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
     "alignment": 3_891,
-    "cli": 2_170,
+    "cli": 2_043,
     "datasets": 334,
     "embedders": 3_873,
     "evaluate": 1_153,
@@ -211,7 +211,7 @@ BUDGET = {
     "prediction": 771,
     "report": 1_094,
     "temporal": 6_953,
-    "testing": 653,
+    "testing": 639,
 }
 LONGEST = 400  # lines of a module
 

@@ -205,7 +205,8 @@ class StitchingFlags:
     def apply_to(self, settings: JobSettings) -> JobSettings:
         """Return the settings with what the flags change."""
         changes = given(self)
-        motions = {name: changes.pop(name) for name in ("scale", "rotate", "translate") if name in changes}
+        names = [name for name in ("scale", "rotate", "translate") if name in changes]
+        motions: dict[str, object] = {name: changes.pop(name) for name in names}
         if motions:
             changes["motions"] = replace_fields(settings.recipe.motions or settings.motions, motions)
         return replace_fields(settings, {"recipe": settings.recipe.replace(**changes)})
