@@ -209,7 +209,7 @@ BUDGET = {
     "linalg": 823,
     "patches": 2_150,
     "prediction": 771,
-    "report": 1_094,
+    "report": 1_090,
     "temporal": 6_953,
     "testing": 639,
 }
