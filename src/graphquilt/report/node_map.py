@@ -148,7 +148,7 @@ def node_map(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         names = tuple(f"patch {k}" for k in range(n_patches))
         colourings.append(Colouring("patch", home, names, absent="unknown"))
         errors = _alignment_errors(job, rows, drawn, progress)
-        colourings.append(by_number("alignment error", errors, absent="in one patch only"))
+        colourings.append(Colouring("alignment error", numbers=errors, absent="in one patch only"))
     if not colourings:
         colourings = [Colouring("node", np.zeros(len(rows), dtype=np.int64), ("all nodes",))]
     named, colours = None if ids is None else ids[rows], tuple(colourings)
@@ -371,21 +371,17 @@ def by_class(name: str, labels: AnyArray, *, absent: str) -> Colouring:
     return Colouring(name, position[places.ravel()], tuple(str(values[k]) for k in order), absent=absent)
 
 
-def by_number(name: str, numbers: Float64Array, *, absent: str) -> Colouring:
-    """Return a colouring by numbers (k,), NaN for none."""
-    return Colouring(name, numbers=numbers, absent=absent)
-
-
 def choose_colouring(name: str, labels: AnyArray, *, absent: str) -> Colouring:
     """Return the colouring that suits ``labels (k,)``: a scale for many different numbers, classes for all else."""
     if labels.dtype.kind == "f":
-        return by_number(name, labels.astype(np.float64), absent=absent)
+        return Colouring(name, numbers=labels.astype(np.float64), absent=absent)
     distinct = np.unique(labels)
     texts = [str(value) for value in distinct if str(value) != ""]
     if texts and all(map(is_number, texts)):
         fractions = any(not float(text).is_integer() for text in texts)
         if fractions or len(texts) > _FEW:
-            return by_number(name, np.array([float(t) if str(t) else np.nan for t in labels]), absent=absent)
+            numbers = np.array([float(text) if str(text) else np.nan for text in labels])
+            return Colouring(name, numbers=numbers, absent=absent)
     return by_class(name, labels, absent=absent)
 
 

@@ -204,45 +204,31 @@ class EmbedderReport:
     started: float | None = None
 
     def __str__(self) -> str:
-        lines = [_aligned_in_words(self.aligned, self.motions, has_start=self.started is not None)]
+        lines = [self._about_alignment()]
         if self.started is not None:
-            lines.append(_started_in_words(self.started))
+            lines.append(f"From a shared start {self.started:.0%} of the spread is left without any alignment.")
+        if self.started is not None and self.started > GOOD:
+            lines.append("The start does not fix the frame: train less from it, or let it decide more of the result.")
         return "\n".join(lines)
 
     __repr__ = __str__
 
-
-def _aligned_in_words(error: float | None, motions: Motions, *, has_start: bool) -> str:
-    if error is None:
-        return "All nodes that two halves of a graph share have the same position, so nothing can be aligned."
-    words = {"scale": "scale", "rotate": "rotation", "translate": "translation"}
-    free = " and ".join(words[name] for name, value in vars(motions).items() if value) or "no motion"
-    if error <= GOOD:
-        return f"The two halves agree up to {error:.0%} after alignment: patches of this embedder can be stitched."
-    if error <= FAIR:
-        return (
-            f"The two halves agree roughly: {error:.0%} of the spread is left after the best motion ({free}). Patches "
-            "can be stitched, but some quality is lost."
+    def _about_alignment(self) -> str:
+        if self.aligned is None:
+            return "All nodes that two halves of a graph share have the same position, so nothing can be aligned."
+        free = " and ".join(name for name, value in vars(self.motions).items() if value) or "no motion"
+        left = f"{self.aligned:.0%} of the spread is left after the best motion ({free})"
+        if self.aligned <= GOOD:
+            return f"{left}: patches of this embedder can be stitched."
+        if self.aligned <= FAIR:
+            return f"{left}: patches can be stitched, but some quality is lost."
+        remedy = (
+            "Give the embedder a shared start (see docs/embedders.md), or coordinates whose inner products are the "
+            "same in every patch."
+            if self.started is None
+            else "Use its shared start."
         )
-    remedy = (
-        "Use its shared start."
-        if has_start
-        else "Give the embedder a shared start (see docs/embedders.md), or coordinates whose inner products are the "
-        "same in every patch."
-    )
-    return (
-        f"{error:.0%} of the spread is left after the best motion ({free}): each patch chooses its own frame, which no "
-        f"such motion makes equal. {remedy}"
-    )
-
-
-def _started_in_words(error: float) -> str:
-    if error <= GOOD:
-        return f"From a shared start the two halves agree up to {error:.0%} without any alignment."
-    return (
-        f"From a shared start {error:.0%} of the spread is left without any alignment: the start does not fix the "
-        "frame. Train less from it, or let it determine more of the result."
-    )
+        return f"{left}: each patch chooses its own frame. {remedy}"
 
 
 def compare_halves(embedder: Embedder, width: int) -> EmbedderReport:
