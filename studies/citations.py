@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import pickle
 import zipfile
+from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Float32Array, Int64Array
 from graphquilt.errors import InputError
-from graphquilt.files import array_file, check_disk, temporary_sibling, translate_disk_errors, write_text
+from graphquilt.files import atomic_file, check_disk, temporary_sibling, translate_disk_errors, write_text
 from graphquilt.progress import ProgressCallback, report
 from studies import citation_kernels as kernels
 
@@ -121,6 +125,26 @@ def _layout(n: int, n_fields: int, rng: np.random.Generator) -> tuple[Int64Array
     return starts, starts[np.concatenate([[0], borders])]
 
 
+@contextlib.contextmanager
+def _array_file(path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iterator[Callable[[int, AnyArray], None]]:
+    """Write an array that does not fit into memory to a ``.npy`` file, which appears once the block is left.
+
+    Call the function in it with the place of the first value, counted in C order, and the values that follow. Places
+    that are never written hold zeros.
+    """
+    kind = np.dtype(dtype)
+    with atomic_file(path) as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": kind.str, "fortran_order": False, "shape": shape})
+        start = file.tell()
+        file.truncate(start + math.prod(shape) * kind.itemsize)
+
+        def write(place: int, values: AnyArray) -> None:
+            file.seek(start + place * kind.itemsize)
+            file.write(np.ascontiguousarray(values, dtype=kind).reshape(-1).view(np.uint8).data)
+
+        yield write
+
+
 def _write_citations(
     root: Path,
     m: int,
@@ -137,7 +161,7 @@ def _write_citations(
     blocks = [(first, min(first + _BLOCK, n)) for first in range(0, n, _BLOCK)]
     total = sum(kernels.total_references(first, last, key, _SPREAD) for first, last in blocks)
     before, made, done = 0.0, 0, 0
-    with array_file(root / "processed" / "paper___cites___paper" / "edge_index.npy", (2, m), np.int64) as write:
+    with _array_file(root / "processed" / "paper___cites___paper" / "edge_index.npy", (2, m), np.int64) as write:
         for first, last in blocks:
             counts, before = kernels.reference_counts(first, last, key, _SPREAD, before, whole / total)
             if last == n:
@@ -152,7 +176,7 @@ def _write_citations(
             done += len(sources)
             report(progress, "citations", done, m)
     if len(held_out):
-        with array_file(root / "held_out.npy", (len(held_out), 2), np.int64) as write:
+        with _array_file(root / "held_out.npy", (len(held_out), 2), np.int64) as write:
             write(0, np.concatenate(pairs))
 
 
@@ -174,9 +198,9 @@ def _write_papers(
     folder = root / "processed" / "paper"
     nodes: dict[str, list[Int64Array]] = {name: [] for name in ("train", "valid", "test-dev", "test-challenge")}
     with (
-        array_file(folder / "node_feat.npy", (n, n_features), np.float16) as write_features,
-        array_file(folder / "node_label.npy", (n,), np.float32) as write_labels,
-        array_file(folder / "node_year.npy", (n,), np.int16) as write_years,
+        _array_file(folder / "node_feat.npy", (n, n_features), np.float16) as write_features,
+        _array_file(folder / "node_label.npy", (n,), np.float32) as write_labels,
+        _array_file(folder / "node_year.npy", (n,), np.int16) as write_years,
     ):
         for first in range(0, n, _ROWS):
             latent = np.empty((min(_ROWS, n - first), _RANK), dtype=np.float32)

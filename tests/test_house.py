@@ -198,20 +198,20 @@ def test_the_tests_that_the_differences_name_exist():
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
     "alignment": 3_891,
-    "cli": 2_044,
+    "cli": 2_043,
     "datasets": 334,
     "embedders": 3_796,
     "evaluate": 1_023,
     "federated": 3_549,
-    "files": 994,
+    "files": 972,
     "graph": 4_810,
-    "jobs": 7_101,
+    "jobs": 7_097,
     "linalg": 823,
     "patches": 2_088,
     "prediction": 748,
-    "report": 1_094,
-    "temporal": 6_994,
-    "testing": 653,
+    "report": 1_090,
+    "temporal": 6_996,
+    "testing": 639,
 }
 LONGEST = 400  # lines of a module
 

@@ -2,7 +2,6 @@
 
 from graphquilt.files.array_files import (
     Archive,
-    array_file,
     array_writer,
     check_values,
     load_arrays,
@@ -39,7 +38,6 @@ from graphquilt.files.writing import (
 __all__ = [
     "Archive",
     "array_checksum",
-    "array_file",
     "array_writer",
     "atomic_file",
     "available_memory",

@@ -70,26 +70,6 @@ def save_arrays(path: Path, arrays: Mapping[str, AnyArray]) -> None:
         write_arrays(file, arrays)
 
 
-@contextlib.contextmanager
-def array_file(path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iterator[Callable[[int, AnyArray], None]]:
-    """Write an array that does not fit into memory to a ``.npy`` file, which appears once the block is left.
-
-    Call the function in it with the place of the first value, counted in C order, and the values that follow. Places
-    that are never written hold zeros.
-    """
-    kind = np.dtype(dtype)
-    with atomic_file(path) as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": kind.str, "fortran_order": False, "shape": shape})
-        start = file.tell()
-        file.truncate(start + math.prod(shape) * kind.itemsize)
-
-        def write(place: int, values: AnyArray) -> None:
-            file.seek(start + place * kind.itemsize)
-            file.write(np.ascontiguousarray(values, dtype=kind).reshape(-1).view(np.uint8).data)
-
-        yield write
-
-
 class ArrayWriter:
     """A ``.npy`` file that grows by rows of one shape; NumPy leaves room in its header for their number."""
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError, counted
-from graphquilt.files import array_file, translate_disk_errors
-from graphquilt.files.writing import atomic_file
+from graphquilt.files import array_writer, atomic_file, save_arrays, translate_disk_errors
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.source import node_ids
 from graphquilt.jobs.store import store_folder
@@ -137,13 +136,10 @@ def job_ids(job: Job, n_nodes: int) -> AnyArray:
 
 def _npy(path: Path, rows: _Rows) -> None:
     ids = np.asarray(rows.ids)
-    with array_file(path.with_suffix(".ids.npy"), ids.shape, ids.dtype.str) as write:
-        write(0, ids)
-    with array_file(path, rows.X.shape, rows.dtype) as write:
-        place = 0
+    save_arrays(path.with_suffix(".ids.npy"), {"ids": ids})
+    with array_writer(path, rows.dtype, rows.X.shape[1:]) as file:
         for _, block in rows.blocks():
-            write(place, block)
-            place += block.size
+            file.append(np.ascontiguousarray(block, dtype=rows.dtype))
 
 
 def _parquet(path: Path, rows: _Rows) -> None:
