@@ -197,7 +197,7 @@ def test_the_tests_that_the_differences_name_exist():
 
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
-    "alignment": 3_891,
+    "alignment": 3_863,
     "cli": 2_170,
     "datasets": 334,
     "embedders": 3_873,
@@ -207,7 +207,7 @@ BUDGET = {
     "graph": 5_191,
     "jobs": 7_143,
     "linalg": 823,
-    "patches": 2_150,
+    "patches": 2_088,
     "prediction": 771,
     "report": 1_094,
     "temporal": 6_953,
