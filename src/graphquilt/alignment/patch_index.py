@@ -224,52 +224,29 @@ def check_connected(
     With ``node_sets``, the pairs are those that share dim + 1 nodes, and the error says how many more are needed.
     """
     labels = components(pairs, len(names))
-    if labels.max() > 0:
-        raise DisconnectedError(
-            _apart(labels, names) if node_sets is None else _too_little(labels, names, node_sets, dim)
-        )
-
-
-def _too_little(labels: Int64Array, names: Sequence[object], node_sets: Sequence[IntArray], dim: int) -> str:
-    """Say which groups share too few nodes, how many they share, and how many are needed."""
+    if labels.max() == 0:
+        return
+    groups = [[str(names[k]) for k in np.flatnonzero(labels == c).tolist()] for c in np.unique(labels)]
+    groups.sort(key=len, reverse=True)
+    shown = [group if len(group) <= 12 else [*group[:10], f"… {len(group)} in all"] for group in groups[:8]]
+    named = "; ".join("{" + ", ".join(group) + "}" for group in shown)
+    named += "; …" if len(groups) > 8 else ""
+    start = f"the patches fall into {len(groups)} groups"
+    if node_sets is None:
+        remedy = "Add edges that join the groups, or align each group on its own."
+        raise DisconnectedError(f"{start} with no edge between them: {named}. {remedy}")
     shared = count_shared(node_sets)
     between = np.where(labels[shared.row] != labels[shared.col], shared.data, 0)
-    most, less = int(between.max(initial=0)), ""
-    largest = "no two groups have any"
+    most, largest = int(between.max(initial=0)), "no two groups have any"
     if most > 0:
         k = int(between.argmax())
         largest = f"of two groups, {names[shared.row[k]]} and {names[shared.col[k]]} have the most: {most}"
-    if most > 1:
-        less = f", embed in at most {counted(most - 1, 'dimension')}"
-    count, named, _ = _groups(labels, names)
-    return (
-        f"the patches fall into {count} groups that have too few ids in common: {named}. Two patches in "
-        f"{counted(dim, 'dimension')} need at least {dim + 1}, and {largest}. Give patches with more ids "
-        f"in common{less}, or align each group on its own."
+    less = f", embed in at most {counted(most - 1, 'dimension')}" if most > 1 else ""
+    remedy = (
+        f"Two patches in {counted(dim, 'dimension')} need at least {dim + 1}, and {largest}. Give patches with more "
+        f"ids in common{less}, or align each group on its own."
     )
-
-
-def _apart(labels: Int64Array, names: Sequence[object]) -> str:
-    count, named, lonely = _groups(labels, names)
-    alone = f" Patches with no edge: {_shortened(lonely)}." if lonely else ""
-    return (
-        f"the patches fall into {count} groups with no edge between them: {named}.{alone} Add edges that join the "
-        "groups, or align each group on its own."
-    )
-
-
-def _groups(labels: Int64Array, names: Sequence[object]) -> tuple[int, str, list[object]]:
-    """Return the number of groups, the patches in each as text, and the patches that are alone."""
-    groups = [[names[k] for k in np.flatnonzero(labels == c).tolist()] for c in np.unique(labels)]
-    groups.sort(key=len, reverse=True)
-    named = "; ".join("{" + _shortened(group) + "}" for group in groups[:8]) + ("; …" if len(groups) > 8 else "")
-    return len(groups), named, [group[0] for group in groups if len(group) == 1]
-
-
-def _shortened(names: Sequence[object]) -> str:
-    if len(names) <= 12:
-        return ", ".join(map(str, names))
-    return ", ".join(map(str, names[:10])) + f", … {len(names)} in all"
+    raise DisconnectedError(f"{start} that have too few ids in common: {named}. {remedy}")
 
 
 VectorsByName: TypeAlias = Mapping[str, npt.ArrayLike] | Mapping[int, npt.ArrayLike]  # by the name of a node

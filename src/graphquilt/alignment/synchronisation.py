@@ -156,7 +156,9 @@ def _solve_steps(
             robust=robust,
         )
         weights = weights * doubt[np.argsort(order)]
-        rotations, eigenvalues = _keep_first_patch(solution.rotations), solution.eigenvalues
+        rotations, eigenvalues = solution.rotations, solution.eigenvalues
+        with one_blas_thread():  # one global rotation leaves the first patch as it is
+            rotations = (rotations.reshape(-1, statistics.dim) @ rotations[0].T).reshape(rotations.shape)
         residuals = solution.residual, solution.next_residual
         del solution  # with its eigenvectors
     else:
@@ -166,13 +168,6 @@ def _solve_steps(
         translations = translation_step(statistics, edges, scales, rotations, weights, robust=robust)
     table = EdgeTable(edges, np.zeros(len(edges)), sizes * trust, trust, measured.undetermined)
     return Alignment(scales, rotations, translations, table, eigenvalues, *residuals, robust=robust, motions=motions)
-
-
-def _keep_first_patch(rotations: Float64Array) -> Float64Array:
-    """Return ``rotations (p, d, d)`` after the one global rotation that leaves the first patch as it is."""
-    p, d, _ = rotations.shape
-    with one_blas_thread():
-        return np.asarray(rotations.reshape(p * d, d) @ rotations[0].T).reshape(p, d, d)
 
 
 def edge_trust(statistics: OverlapStatistics, edges: Int64Array, errors: Float64Array) -> Float64Array:
