@@ -28,7 +28,7 @@ JobFolder = Annotated[Path, Parameter(help="The folder of the job.")]
 OutFolder = Annotated[Path, Parameter(name=["--out", "-o"], help="The folder of the job; an existing job is resumed.")]
 
 POSITIVE = Number(gte=1)
-PARTITIONERS = {name.lower(): name for name in ("Metis", "Multilevel", "Fennel", "KaMinPar", "Louvain", "Leiden")}
+PARTITIONERS = {name.lower(): name for name in ("Metis", "Multilevel", "Fennel", "Louvain", "Leiden")}
 EDGE_WEIGHTS = {"resistance": "Resistance", "conductance": "Conductance"}
 _TUNED = {"negatives", "blend"}  # by a recipe
 T = TypeVar("T", bound="DataclassInstance")
@@ -104,7 +104,7 @@ class CuttingFlags:
     patches: Annotated[int | None, Parameter(name=["--patches", "-p"], group=MAIN)] = None
     """Number of patches. [default: 1 below 5000 nodes, else 10, or one per 50000 nodes if that is more]"""
     partition: str | None = None
-    """metis, multilevel, fennel, kaminpar, louvain or leiden. [default: metis; multilevel above 4M entries]"""
+    """metis, multilevel, fennel, louvain or leiden. [default: metis; multilevel above 4M entries]"""
     degree: float | None = None
     """Mean number of neighbouring patches. [default: depends on the number of patches]"""
     overlap: str | None = None
