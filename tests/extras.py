@@ -17,6 +17,7 @@ EXTRAS = {
     "cryptography": "federated",
     "flwr": "flower",
     "networkx": "all",
+    "pandas": "dev",
     "gensim": "dev",
 }
 

@@ -16,7 +16,7 @@ for python in $1; do
   if ! command -v "$python" >/dev/null; then echo "test-pythons: $python: skipped, not installed"; continue; fi
   venv="$place/$python"
   [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-  "$venv/bin/python" -m pip install -q . $tools &&
+  "$venv/bin/python" -m pip install -q -e . $tools &&
     eval "OMP_NUM_THREADS=1 $venv/bin/python -m pytest $tests" &&
     echo "test-pythons: $python: passed" || { echo "test-pythons: $python: FAILED"; failed=1; }
 done
@@ -40,7 +40,7 @@ for release in ${2:-}; do
   rm -rf "$root/graphquilt" && mkdir "$root/graphquilt"
   git archive HEAD | tar -x -C "$root/graphquilt"
   chroot "$root" sh -c "cd /graphquilt && ([ -x /venv/bin/python ] || python3 -m venv /venv) &&
-    /venv/bin/pip install -q . $tools && OMP_NUM_THREADS=1 /venv/bin/python -m pytest $tests" &&
+    /venv/bin/pip install -q -e . $tools && OMP_NUM_THREADS=1 /venv/bin/python -m pytest $tests" &&
     echo "test-pythons: $release, $(chroot "$root" python3 --version): passed" ||
     { echo "test-pythons: $release: FAILED"; failed=1; }
   umount "$root/proc"

@@ -1,12 +1,12 @@
 """Bad rows, duplicates and self loops: counted by one philosophy, in files and in tables."""
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import graphquilt as gq
+from extras import needs
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import build_csr
 
@@ -47,6 +47,7 @@ def test_bad_rows_are_counted_with_each_cause_and_its_first_line(tmp_path, caplo
 
 
 def test_missing_values_in_tables_are_counted(tmp_path, caplog):
+    pd = needs("pandas")
     frame = pd.DataFrame({"source": ["a", None, "c", "d"], "target": ["b", "c", None, "a"], "weight": [1.0, 2, 3, -4]})
     pq.write_table(pa.Table.from_pandas(frame), tmp_path / "e.parquet")
     for source in (frame, tmp_path / "e.parquet"):
@@ -77,7 +78,7 @@ PAYMENTS = "source,target,weight\na,b,2\na,b,3\nb,a,1\nb,b,9\nb,c,4\n"
 )
 def test_duplicates_become_one_edge_by_the_stated_rule(tmp_path, duplicates, weights):
     (tmp_path / "e.csv").write_text(PAYMENTS)
-    table = pd.read_csv(tmp_path / "e.csv")
+    table = needs("pandas").read_csv(tmp_path / "e.csv")
     rows = [tuple(row) for row in table.itertuples(index=False)]
     for source in (tmp_path / "e.csv", table, rows):
         A = gq.read_edges(source, duplicates=duplicates).adjacency.toarray()

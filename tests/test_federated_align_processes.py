@@ -232,6 +232,7 @@ def test_private_set_intersection_between_processes(world, blocks, ids, tmp_path
 
 
 def test_the_walk_through_in_the_docs_runs(tmp_path):
+    needs("private_set_intersection")
     page = (Path(__file__).parents[1] / "docs" / "how-to" / "federated-alignment.md").read_text(encoding="utf-8")
     script = "\n".join(re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S))
     assert script.count("graphquilt federate align") == 7

@@ -197,7 +197,7 @@ def test_the_tests_that_the_differences_name_exist():
 
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
-    "alignment": 3_863,
+    "alignment": 3_865,
     "cli": 2_043,
     "datasets": 334,
     "embedders": 3_796,

@@ -168,6 +168,8 @@ def test_other_processors_give_the_same_answer(kernel, instructions):
         "names = {library.get('architecture') for library in threadpoolctl.threadpool_info()}\n"
         "if sys.argv[1] not in names:\n"
         f"    sys.exit({NO_SUCH_KERNEL})\n"
+        "numpy.ones((712, 24)).T @ numpy.ones((712, 12))\n"
+        "print('It multiplies.', flush=True)\n"
         "sys.exit(pytest.main(['-p', 'no:cacheprovider', '-k', sys.argv[3], sys.argv[2]]))"
     )
     chosen = "days_of_traffic or no_gap or wrong_eigenvectors"
@@ -176,4 +178,6 @@ def test_other_processors_give_the_same_answer(kernel, instructions):
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if result.returncode == NO_SUCH_KERNEL:
         pytest.skip(f"this build of OpenBLAS has no {kernel} kernel")
+    if "It multiplies." not in result.stdout:  # NumPy 2.5.4: a plain product of matrices is a segmentation fault
+        pytest.skip(f"this build of OpenBLAS crashes when it is told to use its {kernel} kernel")
     assert result.returncode == 0, result.stdout + result.stderr

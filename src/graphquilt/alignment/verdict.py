@@ -23,6 +23,7 @@ GROUP = 3, 0.4  # so many patches, and this share of all, that agree among thems
 ORDER: tuple[Grade, ...] = ("good", "fair", "doubtful")
 MANY = 5  # patches that do not fit are named up to this number
 TIED = 1e-5  # a spectral gap below this share of the distance of the next eigenvalue from 1 is rounding errors
+AGREE = 1e-3  # overlaps with a smaller error do not contradict each other
 THIN = 0.02  # a spectral gap below this is that of a chain, which has few cycles on which errors could show
 DRIFTED = 0.1  # rotations that may be further off than this need a full solve
 SETTLED = 0.01  # a last round that adds a larger share has not found the directions yet
@@ -58,9 +59,10 @@ def is_tied(fit: Fit) -> bool:
 
     Eigenvalue d then equals the next one, and rounding errors choose among their eigenvectors. The gap is compared with
     the distance of the next eigenvalue from 1, which is small too where a patch graph is long, thin and without noise.
+    Directions in which no patch extends may be tied without harm: then all overlaps agree.
     """
     last, following = fit.eigenvalues[-2:]
-    return bool(last - following <= TIED * (1 - following)) and len(fit.edges) > 0
+    return bool(last - following <= TIED * (1 - following)) and bool(fit.edge_errors.max(initial=0) > AGREE)
 
 
 def tie(fit: Fit) -> str:
