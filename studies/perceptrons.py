@@ -108,15 +108,6 @@ def mlp_grid(
         A JSON file for the perceptrons that are trained: a grid that was stopped resumes from it.
     progress : callable, optional
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> y = np.arange(300) % 3
-    >>> X = np.eye(3, dtype=np.float32)[y] + np.random.default_rng(0).normal(0, 0.1, (300, 3)).astype(np.float32)
-    >>> split = Split(np.arange(200), np.arange(200, 250), np.arange(250, 300))
-    >>> small = Grid(hidden=(16,), layers=(2,), dropout=(0.0,), learning_rate=(0.01,), batch_size=100)
-    >>> mlp_grid(X, y, split, seed=0, grid=small).accuracy
-    1.0
     """
     with needs_extra("mlp_grid", "torch"):
         import torch

@@ -26,7 +26,6 @@ DOCTESTS = {
     "VGAE": "torch",
     "GAE": "torch",
     "DGI": "torch",
-    "mlp_grid": "torch",
     "Louvain": "sknetwork",
     "Leiden": "sknetwork",
     "from_networkx": "networkx",

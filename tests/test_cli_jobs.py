@@ -317,7 +317,9 @@ class Mine:
 """
 
 
-@pytest.mark.parametrize("workers", [pytest.param("loop", marks=pytest.mark.slow), "processes", "dask"])
+@pytest.mark.parametrize(
+    "workers", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("loop", "processes")), "dask"]
+)
 def test_an_embedder_of_your_own_is_found_by_all_workers(workers, edges, job, tmp_path):
     """A file in the current folder, which no worker has on its path."""
     name = f"own_{workers}"

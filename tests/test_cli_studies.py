@@ -50,6 +50,7 @@ def test_the_small_study_runs_from_the_command_line_and_goes_on(study, tmp_path)
     assert {row["route"] for row in json.loads(out)} == {"full", "l2g", "no-trans", "rotation-only"}
 
 
+@pytest.mark.slow
 def test_the_ablation_leaves_a_table_and_a_figure(study, monkeypatch, tmp_path):
     needs("torch")
     needs("sknetwork")

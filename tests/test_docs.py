@@ -147,8 +147,13 @@ def run_command(line, monkeypatch):
     assert ending.value.code == 0, line
 
 
+LONG = ("docs/recipes.md", "docs/evaluation.md")  # half a minute and ten seconds; make test-slow
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # PyG uses it when it is imported
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.slow) if page in LONG else page for page in PAGES]
+)
 def test_every_block_runs(page, desk, monkeypatch):
     for package in PACKAGES.get(page, []):
         needs(package)

@@ -29,7 +29,12 @@ def test_every_script_is_tested():
     assert set(SCRIPTS) == {path.name for path in FOLDER.glob("*.py")}
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+LONG = ("cora_from_raw_files.py", "walks_of_another_library.py", "larger_than_memory.py")  # over ten seconds each
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in SCRIPTS]
+)
 def test_an_example_is_short_and_ends_in_a_figure(name, tmp_path):
     arguments, packages = SCRIPTS[name]
     for package in ["matplotlib", *packages]:

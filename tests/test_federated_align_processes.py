@@ -231,6 +231,7 @@ def test_private_set_intersection_between_processes(world, blocks, ids, tmp_path
         assert not [name for name in own[0] ^ own[1] if name in content or name.hex().encode() in content], kind
 
 
+@pytest.mark.slow
 def test_the_walk_through_in_the_docs_runs(tmp_path):
     needs("private_set_intersection")
     page = (Path(__file__).parents[1] / "docs" / "how-to" / "federated-alignment.md").read_text(encoding="utf-8")

@@ -160,6 +160,7 @@ def test_a_map_as_a_picture(job, tmp_path):
         write_map(job, tmp_path / "map.gif")
 
 
+@pytest.mark.slow
 def test_a_map_by_umap(job, tmp_path):
     needs("umap")
     drawn = write_map(job, tmp_path / "map.html", options=MapOptions(umap=True, limit=80))

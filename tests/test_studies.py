@@ -202,6 +202,7 @@ def quality(tmp_path_factory):
     return out, cells, write_quality(out)
 
 
+@pytest.mark.slow
 def test_the_study_of_quality_leaves_a_page_a_table_and_raw_numbers(quality):
     out, cells, rows = quality
     from studies.quality_report import quality_page, quality_tables
