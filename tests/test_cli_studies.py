@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from extras import needs
 from graphquilt.cli.display import LogLines
 from graphquilt.progress import Progress
