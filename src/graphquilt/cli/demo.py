@@ -33,7 +33,7 @@ from graphquilt.testing import patchwork
 
 NEIGHBOURS = 8
 DIM = 16
-PATCHES = 8
+PATCHES = 5
 _DIGITS_NEED = {"sklearn": "eval", "torch": "torch"}  # packages, and the extras that have them
 
 
@@ -76,7 +76,7 @@ def graph_demo(
     """
     graph = digits_graph() if name == "digits" else load_dataset("blocks")
     embedder: Embedder = VGAE(DIM, lr=0.01, max_epochs=300) if name == "digits" else Propagation(DIM)
-    cutting = Cutting(PATCHES, overlap=(128, 512) if name == "digits" else None)
+    cutting = Cutting(PATCHES, overlap=(256, 700) if name == "digits" else None)
     recipe = Recipe.paper() if name == "digits" else Recipe.shared()
     with watching() as progress, workers.executor(PATCHES) as pool:
         result = embed(
