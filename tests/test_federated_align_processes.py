@@ -199,7 +199,8 @@ def test_no_coordinates_leave_but_those_of_shared_nodes_to_the_partner(world):
             if kind == "reply" and name != NOISY:
                 hidden[party.rows[np.isin(party.pseudonyms, parties[receiver].pseudonyms)]] = False
                 assert windows(content) & set(coordinate_forms(party.embedding[~hidden]))
-            forms = set(coordinate_forms(party.embedding[hidden]))
+            # A hidden and a shared node may have one number in common, by chance.
+            forms = {*coordinate_forms(party.embedding[hidden])} - {*coordinate_forms(party.embedding[~hidden])}
             assert not windows(content) & forms, (sender, kind, receiver)
 
 
