@@ -35,6 +35,8 @@ from pathlib import Path
 
 import psutil
 
+sys.path.append(str(Path(__file__).parents[1]))  # for the readers of studies, in worker processes too
+
 from accepted import growth
 from fuzzed_readers import READERS
 from mutations import mutated
