@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,6 +33,8 @@ RELEASES = "debian-releases"
 NODES, EDGES = 0.01, 0.02  # held back
 PARTS = 30  # into which a graph is cut; local changes lie in the first, which has about 3 % of the nodes
 SPLITS, PER_CLASS, RANK = 5, 20, 16
+SEEDS = range(3)
+_FIGURES = "update", "cpu", "untouched", "accuracy", "auc", "classifier", "corrected"
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class UpdateCell:
 
     dataset: str
     where: str = "random"
+    seed: int = 0  # of what is held back
     dim: int = 64
     n_patches: int = 10
     data: Path | None = None
@@ -48,7 +51,7 @@ class UpdateCell:
     @property
     def name(self) -> str:
         """Unique in the study."""
-        return f"{self.dataset}-{self.where}-p{self.n_patches}"
+        return f"{self.dataset}-{self.where}-p{self.n_patches}-s{self.seed}"
 
     @property
     def group(self) -> str:
@@ -58,7 +61,7 @@ class UpdateCell:
     @property
     def parameters(self) -> Row:
         """Everything that the result depends on."""
-        return {key: value for key, value in asdict(self).items() if key != "data"} | {"version": 1}
+        return {key: value for key, value in asdict(self).items() if key != "data"} | {"version": 2}
 
     def run(self, folder: Path) -> Record:
         """Embed the graph before, update the job, and compare it with a job made afresh."""
@@ -69,7 +72,7 @@ class UpdateCell:
             whole = open_graph(self.dataset, self.data)
             visible, held_out = hold_out(whole, 0)
             after = visible.renamed(None)
-            before = _held_back(after, local=self.where == "local")
+            before = _held_back(after, self.seed, local=self.where == "local")
         store, fresh_store = DirectoryStore(folder / f"{self.name}-job"), DirectoryStore(folder / f"{self.name}-fresh")
         for each in (store, fresh_store):
             shutil.rmtree(each.folder, ignore_errors=True)
@@ -113,13 +116,13 @@ def _small() -> Graph:
     return Graph(ring, np.random.default_rng(0).normal(size=(300, 130)))
 
 
-def _held_back(graph: Graph, *, local: bool) -> Graph:
+def _held_back(graph: Graph, seed: int, *, local: bool) -> Graph:
     """Return the graph without 1 % of its nodes and, with theirs, at least 2 % of its edges."""
-    rng, n = np.random.default_rng(0), graph.n_nodes
+    rng, n = np.random.default_rng(seed), graph.n_nodes
     A = sp.triu(graph.adjacency, 1).tocoo()
     region = np.ones(n, dtype=bool)
     if local:
-        region = default_partitioner(PARTS)(graph) == 0
+        region = default_partitioner(PARTS)(graph) == seed
     away = rng.choice(np.flatnonzero(region), int(NODES * n), replace=False)
     gone = np.zeros(n, dtype=bool)
     gone[away] = True
@@ -196,15 +199,36 @@ def update_cells(datasets: Sequence[str] = (), *, data: Path | None = None) -> l
     """List the cells: local changes and changes at random of two graphs, and new directions for the next release."""
     names = list(datasets) or [*SETS, RELEASES]
     check_names(names, (*SETS, RELEASES), "data set")
-    cells = [UpdateCell(name, where, data=data) for name in names if name in SETS for where in ("local", "random")]
+    kinds = [(name, where, seed) for name in names if name in SETS for where in ("local", "random") for seed in SEEDS]
+    cells = [UpdateCell(*kind, data=data) for kind in kinds]
     return cells + [UpdateCell(RELEASES, "refresh", data=data) for name in names if name == RELEASES]
 
 
 def write_update(out: Path) -> list[Row]:
     """Write the table of all finished cells to ``update.md``, and return the cells."""
-    rows = read_cells(out)
+    rows = _means(read_cells(out))
     (out / "update.md").write_text(update_page(rows), encoding="utf-8")
     return rows
+
+
+def _means(rows: list[Row]) -> list[Row]:
+    """Return one row for each data set and kind of change: the means over seeds of what is held back."""
+    kinds: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        kinds.setdefault((row["parameters"]["dataset"], row["parameters"]["where"]), []).append(row)
+    return [
+        {**same[0], **_mean([{name: row[name] for name in _FIGURES if name in row} for row in same])}
+        for same in kinds.values()
+    ]
+
+
+def _mean(values: list[Any]) -> Any:
+    """Return the mean of numbers, or of the numbers in lists and dictionaries of one shape."""
+    if isinstance(values[0], dict):
+        return {name: _mean([value[name] for value in values]) for name in values[0]}
+    if isinstance(values[0], list):
+        return [_mean(list(pair)) for pair in zip(*values, strict=True)]
+    return sum(values) / len(values) if isinstance(values[0], int | float) else values[0]
 
 
 def update_page(rows: list[Row]) -> str:
@@ -229,10 +253,10 @@ _LINES: tuple[tuple[str, str, Callable[[Row], str]], ...] = (
         "edges added, removed; nodes added, gone",
         "",
         lambda row: ", ".join(
-            str(row["update"][name]) for name in ("edges_added", "edges_removed", "nodes_added", "nodes_gone")
+            f"{row['update'][name]:.0f}" for name in ("edges_added", "edges_removed", "nodes_added", "nodes_gone")
         ),
     ),
-    ("patches embedded again", "", lambda row: f"{row['update']['redone']} of {row['update']['n_patches']}"),
+    ("patches embedded again", "", lambda row: f"{row['update']['redone']:.3g} of {row['update']['n_patches']}"),
     ("accuracy, % (against a fresh job)", "≥ −.5", lambda row: _difference(row["accuracy"], 100, 1)),
     (
         "accuracy of the job before, %",
@@ -248,7 +272,7 @@ _LINES: tuple[tuple[str, str, Callable[[Row], str]], ...] = (
     (
         "nodes with unchanged surroundings: cosine of old and new row ≥ .99",
         "95 %",
-        lambda row: f"{row['untouched'][1]:.1%} of {row['untouched'][0]}",
+        lambda row: f"{row['untouched'][1]:.1%} of {row['untouched'][0]:.0f}",
     ),
     (
         "a classifier of the old rows, on the new ones (against the old ones), %",

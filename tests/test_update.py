@@ -96,12 +96,12 @@ def test_nodes_keep_rows_and_frame_and_the_history_says_what_was_done(job, whole
 def test_patches_that_did_not_change_keep_their_bits(job, whole):
     today = whole.subgraph(np.arange(1180))
     home = job.store["labels"].arrays["labels"]
-    inside = edges_of(today, np.flatnonzero(home == 2))[:3]
+    inside = edges_of(today, np.flatnonzero(home == 2))[:40]
     keys = [patch_key(k, "embedding") for k in range(5)]
     before = digests(job.store, keys)
     done = gq.update(job, without_edges(today, inside))
     after = digests(Job.open(job.name).store, keys)
-    assert done.edges_removed == 3
+    assert done.edges_removed == 40
     assert 1 <= done.redone < 5
     changed = [key for key in keys if before[key] != after[key]]
     assert keys[2] in changed
@@ -117,9 +117,9 @@ def test_changes_below_the_tolerance_add_up(job, whole):
     first = np.asarray(Job.open(job.name).store["update"].arrays["changed"])
     gq.update(job.name, without_edges(today, edges[:4]))
     second = np.asarray(Job.open(job.name).store["update"].arrays["changed"])
-    spared = second > 0
-    assert (second[spared] >= first[spared]).all()
-    assert first[2] == second[2] == 0  # embedded again each time
+    assert 0 < first[2] < second[2]
+    assert gq.update(job.name, without_edges(today, edges[:30])).redone >= 1
+    assert np.asarray(Job.open(job.name).store["update"].arrays["changed"])[2] == 0
 
 
 def test_edges_to_add_and_remove_do_what_the_whole_graph_does(job, whole, tmp_path, caplog):

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import cast
 
 import numpy as np
+import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int64Array
 from graphquilt.embedders import Propagation
@@ -60,9 +61,9 @@ def update(
 ) -> Update:
     """Bring a job up to date with a graph that has changed. Nodes keep their rows, and the embedding its frame.
 
-    New nodes join the patch that most of their neighbours are in. A patch is embedded again if it gains nodes, if an
-    edge of a node that it is the home of has changed, or if changes since it was embedded exceed 1 % of the weight
-    of its edges; all others stay, bit for bit. The job keeps its old version until the new one is whole.
+    New nodes join the patch that most of their neighbours are in. A patch is embedded again if it gains more than 1 % of
+    its nodes, loses a node, or if changes since it was embedded exceed 1 % of the weight of its edges. All others
+    stay, bit for bit; the few new nodes that they would gain join the best of the patches that are embedded again. The job keeps its old version until the new one is whole.
 
     Parameters
     ----------
@@ -202,22 +203,31 @@ class _Next:
         clusters = self._follow_clusters(undirected) if "clusters" in old.store else None
         if "labels" in old.store:
             home = self._joined(undirected, self._before(old.store["labels"].arrays["labels"]))
+        strength = np.maximum(_strengths(undirected), _strengths(self.known.graph.undirected(), graph.n_nodes))
+        past = old.store[UPDATE].arrays if UPDATE in old.store else {}
+        shares = [self.change.weight[nodes].sum() / max(strength[nodes].sum(), 1e-300) for nodes in patches.node_sets]
+        changed = np.asarray(past.get("changed", np.zeros(len(shares)))) + shares
+        joining, gains = self.change.new, np.bincount(home[self.change.new], minlength=len(shares))
+        again = (changed > TOLERANCE) | (gains > TOLERANCE * patches.sizes)
+        lost = np.flatnonzero(self.change.gone[: len(self.known.gone)] > self.known.gone)
+        again[home[lost]] = True  # their rows become zero
+        again |= [bool(np.isin(joining, nodes).any()) for nodes in patches.node_sets]  # nodes that came back
+        if len(joining):
+            again[gains.argmax()] = True
+            members = sp.csr_array((np.ones(graph.n_nodes), (np.arange(graph.n_nodes), home)))
+            elsewhere = joining[~again[home[joining]]]
+            ties = (undirected.adjacency[elsewhere] @ members).toarray() + 1e-9 * gains
+            home[elsewhere] = np.flatnonzero(again)[ties[:, again].argmax(axis=1)]
+        if "labels" in old.store:
             named = {**old.store["labels"].parameters, "graph": self.made_from["graph"]}
             if "clusters" in named:
                 named["clusters"] = record_digest(store, "clusters")
             store["labels"] = Record({"labels": home}, named)
             made_with["labels"] = record_digest(store, "labels")
-        joining = self.change.new
         sets = [np.union1d(nodes, joining[home[joining] == k]) for k, nodes in enumerate(patches.node_sets)]
         following = PatchGraph(sets, patches.edges, graph.n_nodes, patches.components, patches.report)
         keep_patch_graph(store, following, graph, made_with)
-        past = old.store[UPDATE].arrays if UPDATE in old.store else {}
-        strength = np.maximum(_strengths(undirected), _strengths(self.known.graph.undirected(), graph.n_nodes))
-        shares = [self.change.weight[nodes].sum() / max(strength[nodes].sum(), 1e-300) for nodes in sets]
-        changed = np.asarray(past.get("changed", np.zeros(len(sets)))) + shares
         far = float(past.get("far", 0.0)) + self.change.weight.sum() / max(strength.sum(), 1e-300)
-        again = (changed > TOLERANCE) | (following.sizes != patches.sizes)
-        again[home[self.change.weight > 0]] = True
         if "survey" in old.store:
             renew = far > FAR and "clusters" in old.store
             self._follow_survey(following, clusters, renew=renew)
