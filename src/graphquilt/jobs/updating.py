@@ -61,9 +61,10 @@ def update(
 ) -> Update:
     """Bring a job up to date with a graph that has changed. Nodes keep their rows, and the embedding its frame.
 
-    New nodes join the patch that most of their neighbours are in. A patch is embedded again if it gains more than 1 % of
-    its nodes, loses a node, or if changes since it was embedded exceed 1 % of the weight of its edges. All others
-    stay, bit for bit; the few new nodes that they would gain join the best of the patches that are embedded again. The job keeps its old version until the new one is whole.
+    New nodes join the patch that most of their neighbours are in. A patch is embedded again if it gains more than 1 %
+    of its nodes, loses a node, or if changes since it was embedded exceed 1 % of the weight of its edges. All others
+    stay, bit for bit; the few new nodes that they would gain join the best of the patches that are embedded again. The
+    job keeps its old version until the new one is whole.
 
     Parameters
     ----------
