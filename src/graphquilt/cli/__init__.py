@@ -69,7 +69,8 @@ def main(commands: App = app) -> None:
         run(commands, sys.argv[1:])
         sys.stdout.flush()
     except QuiltError as error:
-        _fail(str(error))
+        flags = getattr(error, "flags", ())
+        _fail(str(error) + (f"\nFor example: {shlex.join([program, *sys.argv[1:], *flags])}" if flags else ""))
     except CycloptsError as error:
         _fail(_explain(error, program))
     except UnicodeEncodeError as error:

@@ -102,12 +102,15 @@ def _ask_for_columns(
             break
     shown = [f"{name!r:.40} ({', '.join(str(e)[:20] for e in examples(k)[:2])})" for k, name in enumerate(names[:20])]
     more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return FormatError(
+    flag = ",".join(_flag(names, k) for k in guess)
+    error = FormatError(
         f"{where} has {len(names)} columns, and their names do not tell which two are the ends of an edge: "
         f"{', '.join(shown)}{more}. Name them, and a third for the weights if there are any, for example --columns "
-        f"'{','.join(_flag(names, k) for k in guess)}' (in Python columns={tuple(names[k] for k in guess)}). If these "
-        "are not names but an edge in a text file: header=False, or graphquilt ingest --no-header."
+        f"'{flag}' (in Python columns={tuple(names[k] for k in guess)}). If these are not names but an edge in a text "
+        "file: header=False, or graphquilt ingest --no-header."
     )
+    error.flags = ("--columns", flag)
+    return error
 
 
 def _flag(names: Sequence[str] | None, place: int) -> str:
