@@ -16,7 +16,7 @@ from graphquilt.files.checksums import sealed_text
 from graphquilt.graph import Graph, build_csr
 from graphquilt.graph import files as graph_files
 from graphquilt.graph.files import attach, open_graph, unverified
-from graphquilt.graph.reading import buckets
+from graphquilt.graph.reading import outofcore
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Source
 from graphquilt.jobs.records import graph_fingerprint
 from graphquilt.jobs.store import Record
@@ -222,7 +222,7 @@ def test_a_build_that_was_stopped_has_the_same_checksums(tmp_path, monkeypatch):
     np.save(tmp_path / "edges.npy", np.random.default_rng(0).integers(0, 100_000, (2, 750_000)))
     edges = np.load(tmp_path / "edges.npy", mmap_mode="r")
     build_csr(edges, tmp_path / "whole", memory=1 << 24)
-    monkeypatch.setattr(buckets, "report", stop_in("sorting edges"))
+    monkeypatch.setattr(outofcore, "report", stop_in("sorting edges"))
     with pytest.raises(KeyboardInterrupt):
         build_csr(edges, tmp_path / "parts", memory=1 << 24)
     monkeypatch.undo()
