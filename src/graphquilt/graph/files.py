@@ -12,8 +12,7 @@
     labels.npy        (n,)          node_ids.npy  (n,)
     checked.json      size, times and inode that the files of a large graph had when they were checked last
 
-The SHA-256 of an array is that of its values in C order, without the header of its file. Folders of format 1, which
-have no checksums, are opened too.
+The SHA-256 of an array is that of its values in C order, without the header of its file.
 """
 
 from __future__ import annotations
@@ -224,11 +223,11 @@ def open_graph(folder: str | PathLike[str], *, verify: bool = False) -> Graph:
     except InputError as error:
         raise FormatError(f"the graph in {source} cannot be used: {error} {_REMEDY}.") from error
     for name in arrays:
-        entry = entries[name]
-        if entry is not None and entry["sha256"] != checksums[name]:
+        expected = entries[name]["sha256"]
+        if expected != checksums[name]:
             raise FormatError(
                 f"{source / name}.npy does not have the SHA-256 that {DESCRIPTION} says (found "
-                f"{checksums[name][:12]}…, expected {entry['sha256'][:12]}…): its bytes have changed. {_REMEDY}."
+                f"{checksums[name][:12]}…, expected {expected[:12]}…): its bytes have changed. {_REMEDY}."
             )
     if not before:
         remember_checked(source, marks, checksums, now)
@@ -261,18 +260,8 @@ def _is_usual(arrays: Mapping[str, AnyArray]) -> bool:
     return arrays["indices"].dtype == index_type(len(arrays["indptr"]) - 1)
 
 
-def unverified(folder: str | PathLike[str]) -> str | None:
-    """Return why the graph in a folder cannot be compared with checksums, or None if it can be."""
-    if _description(Path(folder))["version"] == VERSION:
-        return None
-    return (
-        f"{folder} is a graph folder of format 1, which has no checksums; only its structure was checked. Graph.open("
-        "folder).save(another folder) writes it with checksums."
-    )
-
-
 def _description(source: Path) -> dict[str, Any]:
-    """Read and check ``graph.json``; ``arrays`` of the result has None for an array without a checksum."""
+    """Read and check ``graph.json``."""
     path = source / DESCRIPTION
     if not path.is_file():
         if source.is_dir() and not any(source.iterdir()):
@@ -280,15 +269,13 @@ def _description(source: Path) -> dict[str, Any]:
         raise FormatError(f"{source} holds no graph: {DESCRIPTION}, which is written last, is missing. Run it again.")
     content, whole = read_sealed(path)
     form, version = content.get("format"), content.get("version")
-    if form != FORMAT or isinstance(version, bool) or version not in (1, VERSION):
+    if form != FORMAT or version != VERSION:
         raise FormatError(
-            f"{path} says {str(form)[:40]} version {str(version)[:40]}; this release reads {FORMAT} versions 1 to "
-            f"{VERSION}. Write the graph again, or use the release that wrote it."
+            f"{path} says {str(form)[:40]} version {str(version)[:40]}; this release reads {FORMAT} version {VERSION}. "
+            "Write the graph again, or use the release that wrote it."
         )
     names = content.get("arrays")
-    if version == 1 and isinstance(names, list) and all(isinstance(name, str) for name in names):
-        content["arrays"] = names = dict.fromkeys(names)
-    elif version == 1 or not isinstance(names, dict) or not all(map(_is_entry, names.values())):
+    if not isinstance(names, dict) or not all(map(_is_entry, names.values())):
         raise FormatError(f"{path} is not a graph's description: it does not list its arrays. {_REMEDY}.")
     unknown = sorted(set(names) - set(_NAMES))
     if unknown or not {"indptr", "indices"} <= set(names):
@@ -302,7 +289,7 @@ def _description(source: Path) -> dict[str, Any]:
     sizes = [content.get("n_nodes"), content.get("n_edges")]
     if not all(map(is_size, sizes)) or not isinstance(content.get("directed"), bool):
         raise FormatError(f"{path} is not a graph's description: n_nodes, n_edges or directed is wrong. {_REMEDY}.")
-    if version == VERSION and not whole:
+    if not whole:
         raise FormatError(f"{path} does not have its own checksum: it was changed. {_REMEDY}.")
     return content
 
@@ -318,9 +305,7 @@ def _check_shapes(arrays: Mapping[str, AnyArray], description: Mapping[str, Any]
     n, m = description["n_nodes"], description["n_edges"]
     for name, entry in description["arrays"].items():
         values = arrays[name]
-        if entry is not None and (
-            [list(values.shape), values.dtype.str] != [entry["shape"], entry["dtype"]] or not values.flags.c_contiguous
-        ):
+        if [list(values.shape), values.dtype.str] != [entry["shape"], entry["dtype"]] or not values.flags.c_contiguous:
             raise InputError(
                 f"{name} is {values.dtype.str} {values.shape} where {DESCRIPTION} promises {entry['dtype']} "
                 f"{tuple(entry['shape'])}."
