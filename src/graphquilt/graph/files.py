@@ -218,30 +218,29 @@ def open_graph(folder: str | PathLike[str], *, verify: bool = False) -> Graph:
         if not checksums:
             _log.info("checking the graph in %s (%d bytes)", source, sum(values.nbytes for values in arrays.values()))
             checksums = _check_content(arrays)
-    except FormatError:
-        raise
+        features = (arrays | referenced).get("features", sparse_features(arrays, "features"))
+        for name in arrays:
+            if (expected := entries[name]["sha256"]) != checksums[name]:
+                raise InputError(
+                    f"{name}.npy does not have the SHA-256 that {DESCRIPTION} says (found {checksums[name][:12]}…, "
+                    f"expected {expected[:12]}…): its bytes have changed."
+                )
+        usual = arrays["indices"].dtype == index_type(description["n_nodes"])  # as :func:`save` gives them
+        known = checksums | {name: entry["sha256"] for name, entry in elsewhere.items()}
+        graph = Graph.__new__(Graph)._set(
+            (arrays["indptr"], arrays["indices"], arrays.get("weights")),
+            features,
+            arrays.get("labels"),
+            arrays.get("node_ids"),
+            directed=description["directed"],
+            checksums={name: value for name, value in known.items() if name != "indices" or usual},
+            folder=str(source.absolute()),
+        )
     except InputError as error:
         raise FormatError(f"the graph in {source} cannot be used: {error} {_REMEDY}.") from error
-    for name in arrays:
-        expected = entries[name]["sha256"]
-        if expected != checksums[name]:
-            raise FormatError(
-                f"{source / name}.npy does not have the SHA-256 that {DESCRIPTION} says (found "
-                f"{checksums[name][:12]}…, expected {expected[:12]}…): its bytes have changed. {_REMEDY}."
-            )
     if not before:
         remember_checked(source, marks, checksums, now)
-    checksums = checksums | {name: entry["sha256"] for name, entry in elsewhere.items()}
-    arrays |= referenced
-    return Graph.__new__(Graph)._set(
-        (arrays["indptr"], arrays["indices"], arrays.get("weights")),
-        arrays.get("features", sparse_features(arrays, "features")),
-        arrays.get("labels"),
-        arrays.get("node_ids"),
-        directed=description["directed"],
-        checksums={name: value for name, value in checksums.items() if name != "indices" or _is_usual(arrays)},
-        folder=str(source.absolute()),
-    )
+    return graph
 
 
 def folder_version(folder: str | PathLike[str]) -> tuple[tuple[int, ...], ...]:
@@ -253,11 +252,6 @@ def folder_version(folder: str | PathLike[str]) -> tuple[tuple[int, ...], ...]:
         return tuple(tuple(stamp(path)) for path in (source / DESCRIPTION, *paths))
     except OSError as error:
         raise FormatError(f"{error.filename} of the graph in {source} cannot be read ({error.strerror}).") from error
-
-
-def _is_usual(arrays: Mapping[str, AnyArray]) -> bool:
-    """Return whether the columns have the type that :func:`save` gives them."""
-    return arrays["indices"].dtype == index_type(len(arrays["indptr"]) - 1)
 
 
 def _description(source: Path) -> dict[str, Any]:
@@ -301,8 +295,10 @@ def _is_entry(entry: object) -> bool:
 
 
 def _check_shapes(arrays: Mapping[str, AnyArray], description: Mapping[str, Any]) -> None:
-    """Raise unless types and shapes of the arrays are those of the description, and fit each other."""
+    """Raise unless types and shapes of the arrays are those of the description, and those of the edges fit."""
     n, m = description["n_nodes"], description["n_edges"]
+    if set(_FEATURE_PARTS) & set(arrays) and (not set(_FEATURE_PARTS) <= set(arrays) or "features" in arrays):
+        raise InputError("sparse features have the four parts data, indices, indptr and shape, and no others.")
     for name, entry in description["arrays"].items():
         values = arrays[name]
         if [list(values.shape), values.dtype.str] != [entry["shape"], entry["dtype"]] or not values.flags.c_contiguous:
@@ -310,33 +306,10 @@ def _check_shapes(arrays: Mapping[str, AnyArray], description: Mapping[str, Any]
                 f"{name} is {values.dtype.str} {values.shape} where {DESCRIPTION} promises {entry['dtype']} "
                 f"{tuple(entry['shape'])}."
             )
-    expected = {
-        "indptr": (n + 1, "i"),
-        "indices": (m, "i"),
-        "weights": (m, "f"),
-        "labels": (n, ""),
-        "node_ids": (n, ""),
-    }
-    if set(_FEATURE_PARTS) & set(arrays):
-        if not set(_FEATURE_PARTS) <= set(arrays) or "features" in arrays:
-            raise InputError("sparse features have the four parts data, indices, indptr and shape, and no others.")
-        expected |= {"features_shape": (2, "iu"), "features_indptr": (n + 1, "iu")}
-        expected |= {"features_indices": (len(arrays["features_data"]), "iu")}
-        expected |= {"features_data": (len(arrays["features_data"]), "")}
-    for name, (length, kinds) in expected.items():
-        if name not in arrays:
-            continue
-        values = arrays[name]
-        if values.shape[:1] != (length,) or (values.ndim != 1 and name != "labels"):
-            raise InputError(f"{name} has shape {values.shape} where {length} entries are promised.")
-        if kinds and (values.dtype.kind not in kinds or not values.dtype.isnative):
-            raise InputError(f"{name} has the type {values.dtype}, which is not one of numbers that a graph has there.")
-    features = arrays.get("features")
-    if features is not None and (features.ndim != 2 or len(features) != n):
-        raise InputError(f"there are {n} nodes and features of shape {features.shape}.")
-    shape = arrays.get("features_shape")
-    if shape is not None and (shape[0] != n or shape[1] < 0):
-        raise InputError(f"there are {n} nodes and features of shape {tuple(shape.tolist())}.")
+    for name, length, kind in (("indptr", n + 1, "i"), ("indices", m, "i"), ("weights", m, "f")):
+        values = arrays.get(name)
+        if values is not None and (values.shape != (length,) or values.dtype.kind != kind or not values.dtype.isnative):
+            raise InputError(f"{name} is {values.dtype.str} {values.shape} where a row of {length} numbers is needed.")
 
 
 def _check_content(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
@@ -344,8 +317,4 @@ def _check_content(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
     looks: dict[str, Callable[[AnyArray], None]] = {"weights": check_weights}
     check_rows(arrays["indptr"], len(arrays["indices"]))
     looks["indices"] = ColumnCheck(arrays["indptr"], len(arrays["indptr"]) - 1)
-    if "features_data" in arrays:
-        check_rows(arrays["features_indptr"], len(arrays["features_indices"]))
-        n_columns = int(arrays["features_shape"][1])
-        looks["features_indices"] = ColumnCheck(arrays["features_indptr"], n_columns, ascending=False)
     return {name: array_checksum(values, look=looks.get(name)) for name, values in arrays.items()}

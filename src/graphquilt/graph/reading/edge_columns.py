@@ -214,7 +214,7 @@ class EdgeTable(NamedTuple):
     unit: Literal["line", "row"]
     ids: IdKind
     batches: Callable[[RowTally], Iterator[EdgeRows]]
-    may_begin_with_names: bool = False  # if the words of the first row occur nowhere else
+    below_header: Callable[[], EdgeTable] | None = None  # the table without its first row, should that be a header
 
     def tally(self) -> RowTally:
         """Return the tally of a pass over this table."""

@@ -17,7 +17,7 @@ from graphquilt.errors import FormatError, InputError
 from graphquilt.graph.files import open_array
 from graphquilt.graph.reading.edge_columns import BadRows, EdgeTable, RowTally
 from graphquilt.graph.reading.ids import signed
-from graphquilt.graph.reading.sources import TextOptions, edge_ends, open_text, parquet_table, tell_of_header
+from graphquilt.graph.reading.sources import TextOptions, edge_ends, open_text, parquet_table
 from graphquilt.graph.reading.spool import spool_edges
 from graphquilt.progress import ProgressCallback
 
@@ -70,11 +70,8 @@ def edge_source(
     if table.unit == "row" and table.ids == "integer":
         return _integer_source(table, bad_rows)
     read = partial(spool_edges, folder=work, n_nodes=n_nodes, bad_rows=bad_rows, memory=memory, progress=progress)
-    spool = read(table)
-    if spool is None:
-        rows = next(table.batches(table.tally()))
-        tell_of_header(path, rows.source[0].as_py(), rows.target[0].as_py(), "its words occur nowhere else")
-        spool = read(open_text(path, columns, text._replace(header=True)))
+    if (spool := read(table)) is None and table.below_header is not None:
+        spool = read(table.below_header())
     assert spool is not None  # the first row is a header now
     return EdgeSource(spool.n_edges, partial(spool.batches, batch), spool.n_nodes, spool.node_ids)
 
