@@ -192,7 +192,7 @@ def plain_column(path: Place, column: pa.Array, first: int) -> pa.Array:
         values = enumerate(column.cast(pa.large_binary(), safe=False).to_pylist(), start=first)
         row, value = next((k, v) for k, v in values if v is not None and v.decode(errors="ignore").encode() != v)
         raise FormatError(
-            f"{path}, row {row}: the id {value[:80]!r} is not text in UTF-8. Write the file again with the ids as UTF-8."
+            f"{path}, row {row}: the id {value[:80]!r} is not text in UTF-8. Write the ids as UTF-8."
         ) from error
     return column
 
