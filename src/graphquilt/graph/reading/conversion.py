@@ -49,7 +49,7 @@ def from_networkx(network: Any, *, weight: str | None = None, duplicates: Duplic
     values = np.array([_weight(*edge) for edge in pairs], dtype=np.float64) if weight else None
     columns = Columns(ends[:, 0], ends[:, 1], values)
     graph = assemble(columns, directed=network.is_directed(), n_nodes=len(names), duplicates=duplicates)
-    return graph.renamed(_node_ids(names))
+    return graph.with_attributes(node_ids=_node_ids(names))
 
 
 def _node_ids(names: list[object]) -> AnyArray | None:
@@ -91,7 +91,7 @@ def from_igraph(network: Any, *, weight: str | None = "weight", duplicates: Dupl
     values = np.array(list(map(_weight, *edges.T.tolist(), network.es[weight]))) if known and len(edges) else None
     columns = Columns(edges[:, 0], edges[:, 1], values)
     graph = assemble(columns, directed=network.is_directed(), n_nodes=network.vcount(), duplicates=duplicates)
-    return graph.renamed(_node_ids(network.vs["name"]) if "name" in network.vs.attributes() else None)
+    return graph.with_attributes(node_ids=_node_ids(network.vs["name"]) if "name" in network.vs.attributes() else None)
 
 
 def from_pyg(
@@ -145,7 +145,9 @@ def _from_hetero(data: Any, edge_type: tuple[str, str, str] | None, *, directed:
     graph = _from_stores(data[edge_type], nodes, n, shift, directed=directed, duplicates=duplicates)
     if not shift:
         return graph
-    return graph.renamed([f"{source}/{k}" for k in range(n_source)] + [f"{target}/{k}" for k in range(n_target)])
+    return graph.with_attributes(
+        node_ids=[f"{source}/{k}" for k in range(n_source)] + [f"{target}/{k}" for k in range(n_target)]
+    )
 
 
 def _from_stores(edges: Any, nodes: Any, n_nodes: int, shift: int, *, directed: bool, duplicates: Duplicates) -> Graph:
