@@ -158,8 +158,7 @@ def read_edges(
         features=given.features if node_features is None else None,
         labels=given.labels if node_labels is None else None,
     )
-    graph = graph if given.node_ids is None else graph.with_attributes(node_ids=given.node_ids)
-    return add_node_tables(graph, node_features, node_labels)
+    return add_node_tables(graph.with_attributes(node_ids=given.node_ids), node_features, node_labels)
 
 
 def _read_file(

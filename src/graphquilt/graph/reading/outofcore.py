@@ -92,15 +92,10 @@ def build_csr(
         Keep edges one-way.
     memory : int
         Bytes of working memory to stay near, at least 16 MiB.
-    columns : names or positions, optional
-        The columns that hold the source, the target and, if there are to be weights, the weight; by default as for
-        :func:`read_edges`.
+    columns, bad_rows, duplicates
+        As for :func:`read_edges`.
     text : TextOptions
-        Header, delimiter and ids of a text file, as for :func:`read_edges`; by default they are guessed.
-    bad_rows : {"stop", "skip"}
-        What happens to rows that cannot be used, as for :func:`read_edges`.
-    duplicates : {"max", "sum", "last", "count"}
-        Which weight an edge has that is there more than once, as for :func:`read_edges`.
+        Header, delimiter and ids of a text file, as for :func:`read_edges`.
     progress : callable, optional
 
     Examples
