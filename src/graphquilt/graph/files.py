@@ -98,11 +98,7 @@ def attach(
             raise InputError(f"the graph has {graph.n_nodes} nodes and the {name} have {values.shape[0]} rows.")
     known = _description(target)["arrays"]
     replaced = ("features",) * (features is not None) + ("labels",) * (labels is not None)
-    left = {
-        name: known.get(name) or _entry(values, graph.checksums.get(name) or array_checksum(values))
-        for name, values in _arrays(graph, as_saved=False).items()
-        if not (replaced and name.startswith(replaced))
-    }
+    left = {name: entry for name, entry in known.items() if not (replaced and name.startswith(replaced))}
     with translate_disk_errors(target):
         # What is replaced is not part of the graph while it is written: a killed writer leaves a whole graph.
         _write(graph, target, {}, left)
@@ -128,16 +124,11 @@ def _write_array(path: Path, array: AnyArray) -> dict[str, object]:
     return file.entry
 
 
-def _entry(values: AnyArray, checksum: str) -> dict[str, object]:
-    return {"shape": list(values.shape), "dtype": values.dtype.str, "sha256": checksum}
-
-
-def _arrays(graph: Graph, *, as_saved: bool = True) -> dict[str, AnyArray]:
+def _arrays(graph: Graph) -> dict[str, AnyArray]:
     """Return the arrays of a graph by their names in a folder, in the number types that :func:`save` gives them."""
-    indptr, indices = np.asanyarray(graph.indptr), np.asanyarray(graph.indices)
     arrays = {
-        "indptr": indptr.astype(np.int64, copy=False) if as_saved else indptr,
-        "indices": indices.astype(index_type(graph.n_nodes), copy=False) if as_saved else indices,
+        "indptr": np.asanyarray(graph.indptr).astype(np.int64, copy=False),
+        "indices": np.asanyarray(graph.indices).astype(index_type(graph.n_nodes), copy=False),
         "weights": graph.weights,
         "labels": graph.labels,
         "node_ids": graph.node_ids,
