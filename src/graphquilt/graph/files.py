@@ -259,24 +259,20 @@ def _description(source: Path) -> dict[str, Any]:
             f"{path} says {str(form)[:40]} version {str(version)[:40]}; this release reads {FORMAT} version {VERSION}. "
             "Write the graph again, or use the release that wrote it."
         )
-    names = content.get("arrays")
+    names, sizes = content.get("arrays"), [content.get("n_nodes"), content.get("n_edges")]
     if not isinstance(names, dict) or not all(map(_is_entry, names.values())):
-        raise FormatError(f"{path} is not a graph's description: it does not list its arrays. {_REMEDY}.")
-    unknown = sorted(set(names) - set(_NAMES))
-    if unknown or not {"indptr", "indices"} <= set(names):
-        raise FormatError(
-            f"{path} is not a graph's description: it lists {', '.join(map(repr, sorted(names)))[:200]}. The arrays of "
-            f"a graph are indptr and indices, and perhaps {', '.join(_NAMES[2:])}. {_REMEDY}."
-        )
-    moved = [name for name, entry in names.items() if is_reference(entry) and name != "features"]
-    if moved:
-        raise FormatError(f"{path} says that {moved[0]} lies elsewhere; only features can. {_REMEDY}.")
-    sizes = [content.get("n_nodes"), content.get("n_edges")]
-    if not all(map(is_size, sizes)) or not isinstance(content.get("directed"), bool):
-        raise FormatError(f"{path} is not a graph's description: n_nodes, n_edges or directed is wrong. {_REMEDY}.")
-    if not whole:
-        raise FormatError(f"{path} does not have its own checksum: it was changed. {_REMEDY}.")
-    return content
+        problem = "is not a graph's description: it does not list its arrays"
+    elif not {"indptr", "indices"} <= set(names) <= set(_NAMES):
+        problem = f"is not a graph's description: it lists {', '.join(map(repr, sorted(names)))[:200]}"
+    elif not all(map(is_size, sizes)) or not isinstance(content.get("directed"), bool):
+        problem = "is not a graph's description: n_nodes, n_edges or directed is wrong"
+    elif any(is_reference(entry) for name, entry in names.items() if name != "features"):
+        problem = "says that arrays lie elsewhere, and only features can"
+    elif not whole:
+        problem = "does not have its own checksum: it was changed"
+    else:
+        return content
+    raise FormatError(f"{path} {problem}. {_REMEDY}.")
 
 
 def _is_entry(entry: object) -> bool:
