@@ -200,14 +200,10 @@ class PatchGraph:
     def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> PatchGraph:
         """Make a patch graph of what :meth:`to_arrays` returned; node lists that are memory maps stay so."""
         try:
-            n_nodes, edges, starts = arrays["n_nodes"], arrays["edges"], arrays["starts"]
+            nodes, n_nodes, edges, starts = (arrays[name] for name in ("nodes", "n_nodes", "edges", "starts"))
             components, report = str(arrays["components"]), dict(json.loads(str(arrays["report"])))
-            if (
-                n_nodes.shape
-                or {n_nodes.dtype.kind, edges.dtype.kind} - {"i", "u"}
-                or starts.ndim != 1
-                or not len(starts)
-            ):
+            whole = {array.dtype.kind for array in (n_nodes, edges, starts)} <= {"i", "u"}
+            if not whole or n_nodes.shape or starts.ndim != 1 or len(starts) == 0:
                 kinds = ", ".join(f"{array.dtype} {array.shape}" for array in (n_nodes, edges, starts))
                 raise ValueError(f"its number of nodes, edges and starts are {kinds}")
             if components not in ("error", "each"):
@@ -215,8 +211,9 @@ class PatchGraph:
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             problem = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
             raise FormatError(f"this is not a patch graph: {problem}. Make the patches again.") from error
-        sets = NodeSets(arrays["nodes"], starts)
-        return cls(sets, np.array(edges), int(n_nodes), cast(Literal["error", "each"], components), report)
+        return cls(
+            NodeSets(nodes, starts), np.array(edges), int(n_nodes), cast(Literal["error", "each"], components), report
+        )
 
     def with_settings(self, settings: object) -> PatchGraph:
         """Return the patch graph with the settings it was cut for, which the next steps take as their defaults."""
