@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
@@ -20,22 +22,34 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.arrays import AnyArray, Int64Array
-from graphquilt.errors import InputError
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array, refuse_masked
+from graphquilt.errors import FormatError, InputError
 from graphquilt.files import array_writer, check_disk, translate_disk_errors
 from graphquilt.files.stamps import remember
 from graphquilt.graph.checks import index_type
-from graphquilt.graph.files import DESCRIPTION, write_description
+from graphquilt.graph.files import DESCRIPTION, open_array, write_description
 from graphquilt.graph.reading.assembly import MERGE_RULES, Duplicates, log_removed, merge_rows, place_edges
-from graphquilt.graph.reading.edge_columns import BadRows
-from graphquilt.graph.reading.edge_source import EdgeSource, edge_source
-from graphquilt.graph.reading.sources import TextOptions
+from graphquilt.graph.reading.edge_columns import BadRows, EdgeTable, RowTally
+from graphquilt.graph.reading.ids import signed
+from graphquilt.graph.reading.sources import TextOptions, edge_ends, open_text, parquet_table
+from graphquilt.graph.reading.spool import spool_edges
 from graphquilt.graph.structure import Graph
 from graphquilt.progress import ProgressCallback, report
 
 _BLOCKS = 1 << 16  # of rows, by which edges are counted
 _WORK = "building-"  # begins the name of the working folder
 _LARGE_INDEX = 1 << 31  # bytes; up to this, ids are taken as they are, however few edges there are
+Batch = tuple[AnyArray, AnyArray, Float64Array | None]  # source, target, weights
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeSource:
+    """Edges that a build reads in the same batches as often as it needs to."""
+
+    n_edges: int
+    batches: Callable[[], Iterator[Batch]]
+    n_nodes: int | None = None  # if it is known without reading
+    node_ids: dict[str, Any] | None = None  # what the description of a graph says of node_ids.npy
 
 
 @dataclass(frozen=True)
@@ -123,7 +137,9 @@ def build_csr(
                 memory=memory,
                 progress=progress,
             )
-            source = source.with_ones() if duplicates == "count" else source
+            if duplicates == "count":
+                read = source.batches
+                source = replace(source, batches=lambda: ((u, v, np.ones(len(u))) for u, v, _ in read()))
             plan = _plan(source, progress, n_nodes=n_nodes, directed=directed, memory=memory)
             room = plan.entries * sum(kind.itemsize for kind in plan.arrays.values()) + 8 * (plan.n_nodes + 1)
             check_disk(target, room, "building this graph")  # of buckets, which become columns, and of the index
@@ -140,6 +156,70 @@ def build_csr(
         write_description(target, n_nodes=plan.n_nodes, n_edges=n_entries, directed=directed, arrays=arrays)
         remember(target, {name: entry["sha256"] for name, entry in arrays.items()})
     return Graph.open(target)
+
+
+def edge_source(
+    edges: npt.ArrayLike | str | PathLike[str],
+    work: Path,
+    *,
+    columns: tuple[str | int, ...] | None,
+    text: TextOptions,
+    bad_rows: BadRows,
+    n_nodes: int | None,
+    memory: int,
+    progress: ProgressCallback | None,
+) -> EdgeSource:
+    """Return what reads edges; text is read and numbered in the folder ``work``."""
+    batch = min(memory // 256, 1 << 26)
+    if not isinstance(edges, str | PathLike):
+        refuse_masked(edges=edges)
+        return array_source(np.asanyarray(edges), batch)
+    path = Path(edges)
+    if path.suffix == ".npy":
+        return array_source(open_array(path), batch)
+    files = sorted(path.glob("**/*.parquet")) if path.is_dir() else [path]
+    if not files or not all(file.is_file() for file in files):
+        raise FormatError(f"{path} is neither a file of edges nor a folder that holds Parquet files.")
+    if path.suffix == ".npz":
+        raise InputError(f"{path}: .npz is not read out of core. Save the edges as .npy, or leave --memory out.")
+    if path.is_dir() or path.suffix in (".parquet", ".pq"):
+        table = parquet_table(files, path, columns, batch)
+    else:
+        table = open_text(path, columns, text)
+    if table.unit == "row" and table.ids == "integer":
+        return _integer_source(table, bad_rows)
+    read = partial(spool_edges, folder=work, n_nodes=n_nodes, bad_rows=bad_rows, memory=memory, progress=progress)
+    if (spool := read(table)) is None and table.below_header is not None:
+        spool = read(table.below_header())
+    assert spool is not None  # the first row is a header now
+    return EdgeSource(spool.n_edges, partial(spool.batches, batch), spool.n_nodes, spool.node_ids)
+
+
+def _integer_source(table: EdgeTable, bad_rows: BadRows) -> EdgeSource:
+    """Return a source of integers that are taken as they are; they are read once, to count them."""
+    n_edges, largest, tally = 0, -1, table.tally()
+
+    def batches(tally: RowTally) -> Iterator[Batch]:
+        for rows in table.batches(tally):
+            u, v = (signed(table.where, np.asarray(ids)) for ids in (rows.source, rows.target))
+            yield u, v, rows.weights
+
+    for u, v, _ in batches(tally):
+        n_edges, largest = n_edges + len(u), max(largest, int(u.max(initial=-1)), int(v.max(initial=-1)))
+    tally.close(bad_rows)
+    return EdgeSource(n_edges, lambda: batches(table.tally()), largest + 1 if n_edges else None)
+
+
+def array_source(edges: AnyArray, batch: int) -> EdgeSource:
+    """Return a source of the edges in an array, mapped or not, which copies ``batch`` of them at a time."""
+    u, v = edge_ends(edges)
+
+    def batches() -> Iterator[Batch]:
+        for start in range(0, len(u), batch):
+            part = slice(start, start + batch)
+            yield signed(None, np.array(u[part])), signed(None, np.array(v[part])), None
+
+    return EdgeSource(len(u), batches)
 
 
 def _plan(
