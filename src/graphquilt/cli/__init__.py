@@ -69,8 +69,7 @@ def main(commands: App = app) -> None:
         run(commands, sys.argv[1:])
         sys.stdout.flush()
     except QuiltError as error:
-        flags = getattr(error, "flags", ())
-        _fail(str(error) + (f"\nFor example: {shlex.join([program, *sys.argv[1:], *flags])}" if flags else ""))
+        _fail(str(error) + _corrected(commands, getattr(error, "flags", ())))
     except CycloptsError as error:
         _fail(_explain(error, program))
     except UnicodeEncodeError as error:
@@ -102,6 +101,16 @@ def run(commands: App, tokens: Sequence[str]) -> None:
     """Run the command that the tokens name."""
     command, bound, *_ = commands.parse_args(list(tokens), print_error=False, exit_on_error=False)
     command(*bound.args, **bound.kwargs)
+
+
+def _corrected(commands: App, flags: Sequence[str]) -> str:
+    """Return the command with the flags that an error names, if it takes them."""
+    tokens = [*sys.argv[1:], *flags]
+    try:
+        commands.parse_args(tokens, print_error=False, exit_on_error=False)
+    except CycloptsError:
+        return ""
+    return f"\nFor example: {shlex.join([commands.name[0], *tokens])}" if flags else ""
 
 
 @app.command(name="--install-completion")

@@ -107,9 +107,9 @@ def _read_columns(path: Path, columns: Columns, *, timed: bool) -> list[pa.Chunk
 def _places(path: Path, columns: Columns, names: list[str] | None, width: int, timed: bool) -> tuple[int, ...]:
     """Return the positions of source and target, and of the time if it is wanted: the third, or one with its name."""
     columns = (0, 1, 2) if timed and columns is None and names is None and width == 3 else columns
-    third, no_numbers = _TIMES if timed else WEIGHTS, lambda _: False
+    third = _TIMES if timed else WEIGHTS
     places = choose_edge_columns(
-        path, columns, names, width, holds_numbers=no_numbers, examples=lambda _: [], third=third
+        path, columns, names, width, holds_numbers=lambda _: False, examples=lambda _: [], third=third
     )
     if timed and len(places) != 3:
         shown = f"{width} columns" if names is None else f"the columns {', '.join(map(repr, names[:20]))}"
