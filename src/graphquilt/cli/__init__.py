@@ -10,6 +10,7 @@ The flags of a command are the fields of the frozen values that it takes (``flag
 from __future__ import annotations
 
 import codecs
+import contextlib
 import errno
 import io
 import os
@@ -106,11 +107,10 @@ def run(commands: App, tokens: Sequence[str]) -> None:
 def _corrected(commands: App, flags: Sequence[str]) -> str:
     """Return the command with the flags that an error names, if it takes them."""
     tokens = [*sys.argv[1:], *flags]
-    try:
+    with contextlib.suppress(CycloptsError, QuiltError):
         commands.parse_args(tokens, print_error=False, exit_on_error=False)
-    except CycloptsError:
-        return ""
-    return f"\nFor example: {shlex.join([commands.name[0], *tokens])}" if flags else ""
+        return f"\nFor example: {shlex.join([commands.name[0], *tokens])}" if flags else ""
+    return ""
 
 
 @app.command(name="--install-completion")
