@@ -81,7 +81,8 @@ def rmat(scale, m, seed=0):
         v = 2 * v + (((r >= 0.57) & (r < 0.76)) | (r >= 0.95))
     name = rng.permutation(1 << scale)
     graph = assemble(Columns(name[u], name[v]), n_nodes=1 << scale)
-    return graph.largest_component()[0].renamed(None)
+    graph = graph.largest_component()[0]
+    return graph.with_attributes(node_ids=np.arange(graph.n_nodes))
 
 
 def large_rmat():

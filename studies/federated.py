@@ -76,7 +76,7 @@ def parties_of(graph: Graph, n_parties: int, cut: int) -> list[Party]:
     for k in range(n_parties):
         own = np.flatnonzero(labels == k)
         nodes = np.union1d(own, graph.adjacency[own].indices)
-        part = graph.subgraph(nodes).renamed(nodes)
+        part = graph.subgraph(nodes).with_attributes(node_ids=nodes)
         made.append(Party(f"party-{k:02d}", own, federated.Network.of(part, np.searchsorted(nodes, own))))
     return made
 

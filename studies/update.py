@@ -71,7 +71,7 @@ class UpdateCell:
         else:
             whole = open_graph(self.dataset, self.data)
             visible, held_out = hold_out(whole, 0)
-            after = visible.renamed(None)
+            after = visible.with_attributes(node_ids=np.arange(visible.n_nodes))
             before = _held_back(after, self.seed, local=self.where == "local")
         store, fresh_store = DirectoryStore(folder / f"{self.name}-job"), DirectoryStore(folder / f"{self.name}-fresh")
         for each in (store, fresh_store):

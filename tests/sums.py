@@ -13,7 +13,7 @@ def networks(graph, names, owner=None):
     for k, name in enumerate(names):
         own = np.flatnonzero(owner == k)
         nodes = np.union1d(own, graph.adjacency[own].indices)
-        part = graph.subgraph(nodes).renamed(nodes)
+        part = graph.subgraph(nodes).with_attributes(node_ids=nodes)
         parts[name] = federated.Network.of(part, np.searchsorted(nodes, own))
     return parts
 

@@ -212,6 +212,7 @@ def test_plain_arrays_come_back_from_every_way_to_write_them(tmp_path):
         assert np.array_equal(map_array(tmp_path / f"{key}.npy"), array)
 
 
+@pytest.mark.filterwarnings("ignore:Reading ..npy")  # of Python 2, which NumPy tells
 def test_headers_of_other_writers_are_read(tmp_path):
     path = tmp_path / "a.npy"
     for header in (

@@ -1,6 +1,11 @@
 """graphquilt ingest: files to graph folders."""
 
 import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -154,3 +159,37 @@ def test_a_value_that_is_wrong_is_not_printed_at_full_length(ingest, tmp_path):
     assert (code, len(error) < 2100) == (2, True)
     code, _, error = ingest(tmp_path / "edges.txt", tmp_path / "g", "--memory", "infG")
     assert (code, "--memory is a number with K, M, G or T" in error) == (2, True)
+
+
+def test_unknown_headers_are_answered_with_the_whole_command(ingest, tmp_path, monkeypatch):
+    edges = tmp_path / "my payments.csv"
+    edges.write_text('date,"payer, account",payee account,eur\n2024-01-01,a,b,2\n2024-01-02,b,c,3\n')
+    code, _, err = ingest(edges, tmp_path / "g", "--json")
+    assert code == 2
+    command = err.splitlines()[-1].removeprefix("For example: ")
+    assert shlex.split(command)[:5] == ["graphquilt", "ingest", str(edges), str(tmp_path / "g"), "--json"]
+    monkeypatch.setattr("sys.argv", shlex.split(command))
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert not end.value.code
+    assert Graph.open(tmp_path / "g").node_ids.tolist() == ["a", "b", "c"]
+
+
+def test_control_c_while_the_commands_are_imported_is_one_sentence(tmp_path):
+    (tmp_path / "cyclopts.py").write_text("print('importing', flush=True)\nimport time\ntime.sleep(300)\n")
+    code = (
+        # A shell in the background ignores interrupts, and its children inherit that.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from graphquilt.__main__ import main; main()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "--help"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "\ngraphquilt: stopped before it began.\n")

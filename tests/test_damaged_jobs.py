@@ -409,7 +409,7 @@ def test_a_forged_embedding_is_refused_and_made_again(job, arrays):
 
 def test_forged_records_are_refused(job):
     for key, arrays, parameters, message in (
-        ("patch_graph", {}, {}, "this is not a patch graph: it lacks components, edges"),
+        ("patch_graph", {}, {}, "this is not a patch graph: it lacks 'nodes'"),
         ("settings", {}, {"embedder": []}, "at least one embedder"),
         ("patches/00001/embedding", None, {"start": [1]}, "from different shared starts"),
     ):

@@ -49,7 +49,9 @@ def test_a_round_of_features_gives_what_one_graph_gives(blocks):
     """If every party knows everything, sums over own nodes are the sum over all nodes."""
     width, labels = blocks.features.shape[1], gq.Metis(3)(blocks)
     parts = {
-        name: federated.Network(blocks.renamed(np.arange(blocks.n_nodes)).undirected(), labels == k, np.arange(3))
+        name: federated.Network(
+            blocks.with_attributes(node_ids=np.arange(blocks.n_nodes)).undirected(), labels == k, np.arange(3)
+        )
         for k, name in enumerate(NAMES)
     }
     agreed, members = agreed_round(parts, dim=4, features=width)

@@ -129,7 +129,7 @@ def test_the_command_on_an_embedding_in_a_file(study, tmp_path):
 def test_the_command_on_a_job_keeps_its_result_and_knows_ids(command, study, tmp_path, blocks):
     needs("torch")
     # The ids of the nodes are not their rows.
-    graph = blocks.renamed(3 * np.arange(blocks.n_nodes) + 1)
+    graph = blocks.with_attributes(node_ids=3 * np.arange(blocks.n_nodes) + 1)
     store = gq.DirectoryStore(tmp_path / "job")
     gq.embed(graph, dim=8, n_patches=3, store=store)
     ids = np.random.default_rng(0).permutation(graph.node_ids)

@@ -15,8 +15,8 @@ from graphquilt.files import stamps
 from graphquilt.files.checksums import sealed_text
 from graphquilt.graph import Graph, build_csr
 from graphquilt.graph import files as graph_files
-from graphquilt.graph.files import attach, open_graph, unverified
-from graphquilt.graph.reading import buckets
+from graphquilt.graph.files import attach, open_graph
+from graphquilt.graph.reading import outofcore
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Source
 from graphquilt.jobs.records import graph_fingerprint
 from graphquilt.jobs.store import Record
@@ -28,15 +28,6 @@ def ring(n=40, *, features=True, weighted=False):
     return Graph(sp.csr_array(A + A.T), X, node_ids=[f"n{k}" for k in range(n)])
 
 
-def as_format_1(folder):
-    """Make the folder one of the format without checksums."""
-    path = folder / "graph.json"
-    description = json.loads(path.read_text())
-    del description["checksum"]
-    path.write_text(json.dumps(description | {"version": 1, "arrays": sorted(description["arrays"])}))
-    (folder / "checked.json").unlink(missing_ok=True)
-
-
 def change(path, place, value):
     """Change one entry of an array in a file, and nothing else."""
     values = np.load(path, mmap_mode="r+")
@@ -44,11 +35,9 @@ def change(path, place, value):
     values.flush()
 
 
-@pytest.fixture(params=[1, 2], ids=["without checksums", "with checksums"])
-def folder(tmp_path, request):
+@pytest.fixture
+def folder(tmp_path):
     ring(weighted=True).save(tmp_path / "g")
-    if request.param == 1:
-        as_format_1(tmp_path / "g")
     return tmp_path / "g"
 
 
@@ -77,7 +66,6 @@ def test_edges_that_are_no_graph_are_refused_before_anything_uses_them(folder, n
 def test_sparse_features_are_checked_as_well(tmp_path):
     X = sp.csr_array(np.eye(4))
     Graph(sp.csr_array(np.ones((4, 4))), X).save(tmp_path)
-    as_format_1(tmp_path)
     for name, value in (("features_indices", 2**30), ("features_indptr", 2**30), ("features_shape", -1)):
         before = (tmp_path / f"{name}.npy").read_bytes()
         change(tmp_path / f"{name}.npy", 1, value)
@@ -93,7 +81,7 @@ def test_a_name_that_is_no_array_of_a_graph_is_not_opened(folder, name):
     description = json.loads((folder / "graph.json").read_text())
     arrays = description["arrays"]
     entry = {"shape": [40], "dtype": "<i8", "sha256": "0" * 64}
-    arrays = [*arrays, name] if isinstance(arrays, list) else arrays | {name: entry}
+    arrays = arrays | {name: entry}
     (folder / "graph.json").write_text(sealed_text(description | {"arrays": arrays}))
     with pytest.raises(FormatError, match="is not a graph's description: it lists"):
         Graph.open(folder)
@@ -110,6 +98,7 @@ def test_a_name_that_is_no_array_of_a_graph_is_not_opened(folder, name):
         {"arrays": 3},
         {"arrays": {"indptr": {}, "indices": {}}},
         {"arrays": ["indices"]},
+        {"version": 1},
         {"version": 1.5},
         {"version": [1]},
         {"format": None},
@@ -153,21 +142,6 @@ def test_one_changed_number_that_is_still_a_graph_is_found_by_its_checksum(tmp_p
     change(tmp_path / "features.npy", (17, 1), 4.25)
     with pytest.raises(FormatError, match=r"features\.npy does not have the SHA-256 that graph\.json says"):
         Graph.open(tmp_path)
-
-
-def test_old_folders_open_and_say_that_they_cannot_be_compared(tmp_path):
-    graph = ring(weighted=True)
-    graph.save(tmp_path)
-    assert unverified(tmp_path) is None
-    new = graph_fingerprint(Graph.open(tmp_path))
-    as_format_1(tmp_path)
-    again = open_graph(tmp_path, verify=True)
-    assert again.weights.tolist() == graph.weights.tolist()
-    assert graph_fingerprint(again) == new == graph_fingerprint(graph)
-    assert "format 1, which has no checksums" in unverified(tmp_path)
-    attach(tmp_path, labels=np.arange(40))
-    assert unverified(tmp_path) is None
-    assert Graph.open(tmp_path).labels[7] == 7
 
 
 def test_a_folder_is_read_once_and_again_when_a_file_changes(tmp_path, monkeypatch):
@@ -222,7 +196,7 @@ def test_a_build_that_was_stopped_has_the_same_checksums(tmp_path, monkeypatch):
     np.save(tmp_path / "edges.npy", np.random.default_rng(0).integers(0, 100_000, (2, 750_000)))
     edges = np.load(tmp_path / "edges.npy", mmap_mode="r")
     build_csr(edges, tmp_path / "whole", memory=1 << 24)
-    monkeypatch.setattr(buckets, "report", stop_in("sorting edges"))
+    monkeypatch.setattr(outofcore, "report", stop_in("sorting edges"))
     with pytest.raises(KeyboardInterrupt):
         build_csr(edges, tmp_path / "parts", memory=1 << 24)
     monkeypatch.undo()

@@ -16,7 +16,7 @@ from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import build_csr
 from graphquilt.graph.reading import outofcore
 from graphquilt.graph.reading.assembly import Columns, assemble
-from graphquilt.graph.reading.edge_source import array_source
+from graphquilt.graph.reading.outofcore import array_source
 
 
 def same(a, b):
@@ -170,3 +170,8 @@ def test_ids_too_sparse_for_an_index_are_refused(tmp_path):
         build_csr(np.array([[0, 1], [1, 2]]), tmp_path, n_nodes=2**60)
     with pytest.raises(FormatError, match="the id 9223372036854775808 of edge 1 is beyond 63 bits"):
         build_csr(np.array([[0, 1], [1, 2**63]], dtype=np.uint64), tmp_path)
+
+
+def test_stated_nodes_of_a_parquet_file_are_there(tmp_path):
+    pq.write_table(pa.table({"source": [0, 1], "target": [1, 2]}), tmp_path / "e.parquet")
+    assert build_csr(tmp_path / "e.parquet", tmp_path / "g", n_nodes=5).n_nodes == 5

@@ -255,7 +255,7 @@ def test_an_encoder_of_all_parts_embeds_its_graph_again(tmp_path, width):
     fit.encoder.save(tmp_path / "basis.npz")
     encoder = BasisEncoder.load(tmp_path / "basis.npz")
     np.testing.assert_allclose(encoder(graph), fit.embedding, atol=1e-4)
-    assert np.isfinite(encoder(graph.renamed(np.arange(N) + 1000))).all()  # features tell enough
+    assert np.isfinite(encoder(graph.with_attributes(node_ids=np.arange(N) + 1000))).all()  # features tell enough
 
 
 def basis_file(path, settings, **arrays):
@@ -324,7 +324,7 @@ def test_an_encoder_of_memberships_knows_nodes_by_their_ids():
     order = np.random.default_rng(0).permutation(N)
     np.testing.assert_allclose(fit.encoder(graph.subgraph(order)), fit.embedding[order], atol=1e-5)
     with pytest.raises(InputError, match="none of the 90 nodes has an id of the graph that this encoder was made on"):
-        fit.encoder(graph.renamed(np.arange(N) + 1000))
+        fit.encoder(graph.with_attributes(node_ids=np.arange(N) + 1000))
     grown = sp.csr_array(sp.block_diag([graph.adjacency, sp.csr_array((1, 1))])).tolil()
     grown[N, 0] = grown[0, N] = 1
     Z = fit.encoder(gq.Graph(sp.csr_array(grown)))

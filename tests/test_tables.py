@@ -174,7 +174,9 @@ def test_features_of_a_table_are_matched_by_id(tmp_path, caplog):
     for features in node_tables(tmp_path):
         graph = gq.read_edges(edges, features=features)
         assert np.array_equal(graph.features, FEATURES[[NODES.index(i) for i in graph.node_ids]])
-        assert np.array_equal(gq.read_edges(graph.renamed(graph.node_ids), features=features).features, graph.features)
+        assert np.array_equal(
+            gq.read_edges(graph.with_attributes(node_ids=graph.node_ids), features=features).features, graph.features
+        )
     assert not caplog.records
 
 

@@ -26,7 +26,7 @@ def desk(tmp_path_factory):
     blocks = gq.datasets.load_dataset("blocks")
     names = np.array([f"node {k}" for k in range(blocks.n_nodes)])
     names[7] = "alice"
-    gq.embed(blocks.renamed(names), 16, n_patches=3, store=folder / "job")
+    gq.embed(blocks.with_attributes(node_ids=names), 16, n_patches=3, store=folder / "job")
     before = Path.cwd()
     os.chdir(folder)
     try:

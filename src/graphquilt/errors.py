@@ -56,6 +56,8 @@ def _remade(kind: type[QuiltError], args: tuple[object, ...], state: dict[str, o
 class InputError(QuiltError, ValueError):
     """The input is wrong."""
 
+    flags: tuple[str, ...] = ()  # with which the same command could be right
+
 
 class CoverError(InputError):
     """The patches do not cover the nodes."""

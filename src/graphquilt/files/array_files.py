@@ -1,7 +1,7 @@
 """Write, map and load arrays.
 
 This is the only module that reads .npy and .npz files. Whatever such a file holds, reading it gives plain arrays or a
-FormatError: nothing is unpickled or evaluated, and every size is compared with the bytes that are there before memory
+FormatError: nothing is unpickled, and every size is compared with the bytes that are there before memory
 is allocated for it.
 """
 
@@ -12,14 +12,13 @@ import errno
 import hashlib
 import math
 import os
-import re
 import stat
 import struct
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -34,19 +33,11 @@ _DEFLATE = 1032  # the most bytes that one byte of a deflated stream can stand f
 _ALIGN = 64  # bytes, to which numpy aligns the data of a .npy file
 _ZIP64_EXTRA = 20  # bytes that zipfile adds to it for sizes over 4 GB
 _PADDING_ID = 0xD935  # the zip extra field that is known to mean "padding"
-_MAGIC = b"\x93NUMPY"  # the first bytes of a .npy file
-_LONGEST_HEADER = 1 << 16  # bytes; the header of a plain array has about a hundred
 _MOST_DIMENSIONS = 32  # of an array in every version of NumPy
 _PIECE = 1 << 20  # bytes that are read from a zip member at a time
 _LAST_CHARACTER = 0x10FFFF  # the last code point of Unicode
 _SURROGATES = (0xD800, 0xDFFF)  # code points that are not characters
 _OBJECTS = "holds Python objects, which are never read. Save plain text or numbers: ids.astype(str), for example."
-_DTYPE = r"[<>|=]?(?:[?OSU]|[biufcSUO]\d{1,9}|[mM]8(?:\[\w{1,20}\])?)"
-_HEADER = re.compile(
-    rf"\{{(?:(?:['\"]descr['\"]:['\"](?P<descr>{_DTYPE})['\"]"
-    r"|['\"]fortran_order['\"]:(?P<fortran>True|False)"
-    r"|['\"]shape['\"]:\((?P<shape>(?:\d{1,19}L?,)*(?:\d{1,19}L?)?)\)),?){3}\}"
-)
 
 
 def write_arrays(file: BinaryIO, arrays: Mapping[str, AnyArray]) -> None:
@@ -135,66 +126,44 @@ def temporary_array(shape: tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
     return array
 
 
-def load_arrays(
-    path: Path, *, skip_objects: bool = False, unpickle: Callable[[bytes], Any] | None = None
-) -> dict[str, Any]:
+def load_arrays(path: Path, *, unpickle: Callable[[bytes], Any] | None = None) -> dict[str, Any]:
     """Read all arrays of a .npz file into memory.
 
-    Members that hold Python objects are an error, unless they are skipped or ``unpickle`` makes something of their
-    bytes.
+    Members that hold Python objects are an error, unless ``unpickle`` makes something of their bytes; where it makes
+    None of them, they are left out.
     """
     with open_archive(path) as archive:
         foreign = [name for name in archive.names if not name.endswith(".npy")]
         if foreign:
             raise ValueError(f"{len(foreign)} of its {len(archive.names)} members are not .npy files")
-        read = (lambda _: None) if skip_objects else unpickle
-        arrays = {name.removesuffix(".npy"): _load_member(archive, name, read) for name in archive.names}
-        return {name: array for name, array in arrays.items() if array is not None or not skip_objects}
+        arrays = {name.removesuffix(".npy"): _load_member(archive, name, unpickle) for name in archive.names}
+        return {name: array for name, array in arrays.items() if array is not None}
 
 
-class _Header(NamedTuple):
-    """The header of a .npy file; ``start`` is the number of bytes before the data."""
+def _read_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Return shape, order, type and start of the data of an array in a file or member of ``size`` bytes.
 
-    shape: tuple[int, ...]
-    fortran: bool
-    dtype: np.dtype[Any]
-    start: int
-
-
-def _read_header(file: IO[bytes], size: int) -> _Header:
-    """Read the header of an array in a file or member of ``size`` bytes, and check that its data are there."""
-    start = file.read(8)
-    if len(start) < 8 or not start.startswith(_MAGIC):
-        raise ValueError("it does not begin as a .npy file does")
-    version = (start[6], start[7])
+    NumPy reads the header, as a literal of Python of at most 10 kB; it is refused unless its data are there.
+    """
+    begin, version = file.tell(), np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"it uses version {version} of the .npy format; save its arrays with numpy's default")
-    width = 2 * version[0]
-    length = int.from_bytes(file.read(width), "little")
-    text = file.read(min(length, _LONGEST_HEADER))
-    if len(text) != length:
-        raise ValueError(f"its header declares {length} bytes and {len(text)} were read")
-    header = _parse_header("".join(text.decode("latin1").split()), 8 + width + length)
-    declared, present = math.prod(header.shape) * header.dtype.itemsize, size - header.start
-    if declared != present and not header.dtype.hasobject:
-        raise ValueError(
-            f"its header declares an array {header.dtype.str} {header.shape} of {declared} bytes, and {present} follow"
-        )
-    return header
-
-
-def _parse_header(text: str, start: int) -> _Header:
-    """Read the text of a header, without blanks, by its pattern alone."""
-    fields = _HEADER.fullmatch(text)
-    if fields is None or None in fields.groups():
-        raise ValueError("its header is not that of a plain array of numbers or text")
-    shape = tuple(int(n.removesuffix("L")) for n in fields["shape"].split(",") if n)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    try:
+        shape, fortran, dtype = read(file)
+        if dtype.kind not in "biufcSUOmM" or dtype.subdtype is not None or min(shape, default=0) < 0:
+            raise ValueError(f"it is {dtype} {shape}")
+    except Exception as error:  # of a hostile header NumPy raises almost anything
+        raise ValueError("its header is not that of a plain array of numbers or text") from error
+    start = file.tell() - begin
     if len(shape) > _MOST_DIMENSIONS:
         raise ValueError(f"it has {len(shape)} dimensions; at most {_MOST_DIMENSIONS} are read")
-    dtype = np.dtype(fields["descr"])
     if dtype.itemsize == 0 and 0 not in shape:
         raise ValueError(f"its {math.prod(shape)} entries have no bytes")
-    return _Header(shape, fields["fortran"] == "True", dtype, start)
+    declared, present = math.prod(shape) * dtype.itemsize, size - start
+    if declared != present and not dtype.hasobject:
+        raise ValueError(f"its header declares an array {dtype.str} {shape} of {declared} bytes, and {present} follow")
+    return shape, fortran, dtype, start
 
 
 def _map_member(archive: Archive, name: str) -> AnyArray:

@@ -148,28 +148,21 @@ def check_size(n_rows: int, n_entries: int, what: str = "rows") -> None:
 
 def csr_of(data: object, indices: object, indptr: object, shape: object) -> sp.csr_array:
     """Return a CSR matrix after checking that its arrays are one."""
-    n_rows, n_columns = _shape(shape)
-    columns, ends, values = _integers(indices, "indices"), _integers(indptr, "indptr"), _numbers(data)
+    (n_rows, n_columns), values = _shape(shape), _row(data, "values", "biuf")
+    columns, ends = _row(indices, "columns", "iu"), _row(indptr, "indptr", "iu")
     if len(ends) != n_rows + 1 or ends[0] != 0 or np.any(ends[1:] < ends[:-1]) or ends[-1] > len(columns):
         raise FormatError(
             f"the indptr of a sparse matrix of {n_rows} rows must have {n_rows + 1} entries that ascend from 0 to at "
-            f"most {len(columns)}; it has {len(ends)}, {_range(ends)}."
-        )
-    if len(values) != len(columns):
-        raise FormatError(
-            f"a sparse matrix has {len(values)} values and {len(columns)} columns; their numbers must be equal."
+            f"most {len(columns)}; it has {len(ends)}, up to {ends.max(initial=0)}."
         )
     columns, values = columns[: ends[-1]], values[: ends[-1]]
-    _check_range(columns, n_columns, "columns")
+    _check_entries(values, columns=(columns, n_columns))
     return sp.csr_array((values, columns, ends), shape=(n_rows, n_columns))
 
 
 def sparse_of(form: str, parts: Mapping[str, object]) -> sp.csr_array:
     """Return the matrix that SciPy keeps as these ``parts`` in one of the forms ``csr``, ``csc`` and ``coo``."""
-    if form == "coo" and "coords" in parts:
-        coords = parts["coords"]
-        if not isinstance(coords, tuple) or len(coords) != 2:
-            raise FormatError("a sparse matrix must have two coordinates.")
+    if form == "coo" and isinstance(coords := parts.get("coords"), tuple) and len(coords) == 2:
         parts = {**parts, "row": coords[0], "col": coords[1]}
     needed = {"csr": ("indices", "indptr"), "csc": ("indices", "indptr"), "coo": ("row", "col")}.get(form)
     if needed is None:
@@ -181,17 +174,14 @@ def sparse_of(form: str, parts: Mapping[str, object]) -> sp.csr_array:
     if form == "csr":
         return csr_of(data, first, second, shape)
     n_rows, n_columns = _shape(shape)
-    if form == "coo":
-        values, i, j = _numbers(data), _integers(first, "rows"), _integers(second, "columns")
-        if not len(values) == len(i) == len(j):
-            raise FormatError(f"a sparse matrix has {len(values)} values, {len(i)} rows and {len(j)} columns.")
-        _check_range(i, n_rows, "rows")
-        _check_range(j, n_columns, "columns")
-        check_size(n_rows, len(values))
-        return sp.csr_array(sp.coo_array((values, (i, j)), shape=(n_rows, n_columns)))
-    transposed = csr_of(data, first, second, (n_columns, n_rows))
-    check_size(n_rows, transposed.nnz)
-    return sp.csr_array(transposed.T)
+    if form == "csc":
+        transposed = csr_of(data, first, second, (n_columns, n_rows))
+        check_size(n_rows, transposed.nnz)
+        return sp.csr_array(transposed.T)
+    values, i, j = _row(data, "values", "biuf"), _row(first, "rows", "iu"), _row(second, "columns", "iu")
+    _check_entries(values, rows=(i, n_rows), columns=(j, n_columns))
+    check_size(n_rows, len(values))
+    return sp.csr_array(sp.coo_array((values, (i, j)), shape=(n_rows, n_columns)))
 
 
 def saved_sparse(arrays: Mapping[str, AnyArray]) -> sp.csr_array:
@@ -204,38 +194,31 @@ def saved_sparse(arrays: Mapping[str, AnyArray]) -> sp.csr_array:
 
 
 def _shape(shape: object) -> tuple[int, int]:
-    values = shape.tolist() if isinstance(shape, np.ndarray) and shape.ndim == 1 and shape.size == 2 else shape
-    if not isinstance(values, tuple | list) or len(values) != 2:
-        raise FormatError("the shape of a sparse matrix must be two numbers.")
-    for n in values:
-        if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 0 <= n < 1 << 62:
-            raise FormatError(f"the shape of a sparse matrix must be two whole numbers of at least 0, not {values}.")
+    values = shape.tolist() if isinstance(shape, np.ndarray) and shape.ndim == 1 else shape
+    if not isinstance(values, tuple | list) or len(values) != 2 or not all(map(_is_length, values)):
+        raise FormatError(f"the shape of a sparse matrix must be two whole numbers of at least 0, not {values!r:.80}.")
     return int(values[0]), int(values[1])
 
 
-def _integers(values: object, name: str) -> IntArray:
-    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "iu":
-        raise FormatError(f"the {name} of a sparse matrix must be a row of integers, not {_kind(values)}.")
-    if values.dtype.kind == "u" and values.size and values.max() > np.iinfo(np.int64).max:
-        raise FormatError(f"the {name} of a sparse matrix must be below 2^63; found {values.max()}.")
-    return values if values.dtype in (np.int32, np.int64) else values.astype(np.int64)
+def _is_length(n: object) -> bool:
+    return isinstance(n, int | np.integer) and not isinstance(n, bool) and 0 <= n < 1 << 62
 
 
-def _numbers(values: object) -> AnyArray:
-    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "biuf":
-        raise FormatError(f"the values of a sparse matrix must be a row of numbers, not {_kind(values)}.")
-    half = values.dtype.itemsize == 2 and values.dtype.kind == "f"  # which SciPy cannot multiply
-    return values.astype(np.float32 if half else values.dtype.newbyteorder("="), copy=False)
+def _row(values: object, name: str, kinds: str) -> AnyArray:
+    """Return a row of numbers in a type that SciPy can work with; integers in one of 32 or 64 bits with a sign."""
+    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in kinds:
+        kind = f"{values.dtype} {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
+        raise FormatError(f"the {name} of a sparse matrix must be a row of numbers, not {kind}.")
+    if kinds == "iu":  # beyond 63 bits they become negative, which is refused
+        return values if values.dtype in (np.int32, np.int64) else values.astype(np.int64)
+    return values.astype(np.float32 if values.dtype.str[1:] == "f2" else values.dtype.newbyteorder("="), copy=False)
 
 
-def _kind(values: object) -> str:
-    return f"{values.dtype} of shape {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
-
-
-def _check_range(values: IntArray, n: int, name: str) -> None:
-    if values.size and (values.min() < 0 or values.max() >= n):
-        raise FormatError(f"the {name} of a sparse matrix must lie in 0..{n - 1}; found {_range(values)}.")
-
-
-def _range(values: IntArray) -> str:
-    return f"{values.min()}..{values.max()}" if values.size else "none"
+def _check_entries(values: AnyArray, **places: tuple[IntArray, int]) -> None:
+    """Raise unless each value has a place within the shape along every axis."""
+    for name, (indices, n) in places.items():
+        if len(indices) != len(values):
+            raise FormatError(f"a sparse matrix has {len(values)} values and {len(indices)} {name}.")
+        if len(indices) and (indices.min() < 0 or indices.max() >= n):
+            found = f"{indices.min()}..{indices.max()}"
+            raise FormatError(f"the {name} of a sparse matrix must lie in 0..{n - 1}; found {found}.")

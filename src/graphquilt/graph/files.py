@@ -12,8 +12,7 @@
     labels.npy        (n,)          node_ids.npy  (n,)
     checked.json      size, times and inode that the files of a large graph had when they were checked last
 
-The SHA-256 of an array is that of its values in C order, without the header of its file. Folders of format 1, which
-have no checksums, are opened too.
+The SHA-256 of an array is that of its values in C order, without the header of its file.
 """
 
 from __future__ import annotations
@@ -99,11 +98,7 @@ def attach(
             raise InputError(f"the graph has {graph.n_nodes} nodes and the {name} have {values.shape[0]} rows.")
     known = _description(target)["arrays"]
     replaced = ("features",) * (features is not None) + ("labels",) * (labels is not None)
-    left = {
-        name: known.get(name) or _entry(values, graph.checksums.get(name) or array_checksum(values))
-        for name, values in _arrays(graph, as_saved=False).items()
-        if not (replaced and name.startswith(replaced))
-    }
+    left = {name: entry for name, entry in known.items() if not (replaced and name.startswith(replaced))}
     with translate_disk_errors(target):
         # What is replaced is not part of the graph while it is written: a killed writer leaves a whole graph.
         _write(graph, target, {}, left)
@@ -129,16 +124,11 @@ def _write_array(path: Path, array: AnyArray) -> dict[str, object]:
     return file.entry
 
 
-def _entry(values: AnyArray, checksum: str) -> dict[str, object]:
-    return {"shape": list(values.shape), "dtype": values.dtype.str, "sha256": checksum}
-
-
-def _arrays(graph: Graph, *, as_saved: bool = True) -> dict[str, AnyArray]:
+def _arrays(graph: Graph) -> dict[str, AnyArray]:
     """Return the arrays of a graph by their names in a folder, in the number types that :func:`save` gives them."""
-    indptr, indices = np.asanyarray(graph.indptr), np.asanyarray(graph.indices)
     arrays = {
-        "indptr": indptr.astype(np.int64, copy=False) if as_saved else indptr,
-        "indices": indices.astype(index_type(graph.n_nodes), copy=False) if as_saved else indices,
+        "indptr": np.asanyarray(graph.indptr).astype(np.int64, copy=False),
+        "indices": np.asanyarray(graph.indices).astype(index_type(graph.n_nodes), copy=False),
         "weights": graph.weights,
         "labels": graph.labels,
         "node_ids": graph.node_ids,
@@ -219,30 +209,29 @@ def open_graph(folder: str | PathLike[str], *, verify: bool = False) -> Graph:
         if not checksums:
             _log.info("checking the graph in %s (%d bytes)", source, sum(values.nbytes for values in arrays.values()))
             checksums = _check_content(arrays)
-    except FormatError:
-        raise
+        features = (arrays | referenced).get("features", sparse_features(arrays, "features"))
+        for name in arrays:
+            if (expected := entries[name]["sha256"]) != checksums[name]:
+                raise InputError(
+                    f"{name}.npy does not have the SHA-256 that {DESCRIPTION} says (found {checksums[name][:12]}…, "
+                    f"expected {expected[:12]}…): its bytes have changed."
+                )
+        usual = arrays["indices"].dtype == index_type(description["n_nodes"])  # as :func:`save` gives them
+        known = checksums | {name: entry["sha256"] for name, entry in elsewhere.items()}
+        graph = Graph.__new__(Graph)._set(
+            (arrays["indptr"], arrays["indices"], arrays.get("weights")),
+            features,
+            arrays.get("labels"),
+            arrays.get("node_ids"),
+            directed=description["directed"],
+            checksums={name: value for name, value in known.items() if name != "indices" or usual},
+            folder=str(source.absolute()),
+        )
     except InputError as error:
         raise FormatError(f"the graph in {source} cannot be used: {error} {_REMEDY}.") from error
-    for name in arrays:
-        entry = entries[name]
-        if entry is not None and entry["sha256"] != checksums[name]:
-            raise FormatError(
-                f"{source / name}.npy does not have the SHA-256 that {DESCRIPTION} says (found "
-                f"{checksums[name][:12]}…, expected {entry['sha256'][:12]}…): its bytes have changed. {_REMEDY}."
-            )
     if not before:
         remember_checked(source, marks, checksums, now)
-    checksums = checksums | {name: entry["sha256"] for name, entry in elsewhere.items()}
-    arrays |= referenced
-    return Graph.__new__(Graph)._set(
-        (arrays["indptr"], arrays["indices"], arrays.get("weights")),
-        arrays.get("features", sparse_features(arrays, "features")),
-        arrays.get("labels"),
-        arrays.get("node_ids"),
-        directed=description["directed"],
-        checksums={name: value for name, value in checksums.items() if name != "indices" or _is_usual(arrays)},
-        folder=str(source.absolute()),
-    )
+    return graph
 
 
 def folder_version(folder: str | PathLike[str]) -> tuple[tuple[int, ...], ...]:
@@ -256,23 +245,8 @@ def folder_version(folder: str | PathLike[str]) -> tuple[tuple[int, ...], ...]:
         raise FormatError(f"{error.filename} of the graph in {source} cannot be read ({error.strerror}).") from error
 
 
-def _is_usual(arrays: Mapping[str, AnyArray]) -> bool:
-    """Return whether the columns have the type that :func:`save` gives them."""
-    return arrays["indices"].dtype == index_type(len(arrays["indptr"]) - 1)
-
-
-def unverified(folder: str | PathLike[str]) -> str | None:
-    """Return why the graph in a folder cannot be compared with checksums, or None if it can be."""
-    if _description(Path(folder))["version"] == VERSION:
-        return None
-    return (
-        f"{folder} is a graph folder of format 1, which has no checksums; only its structure was checked. Graph.open("
-        "folder).save(another folder) writes it with checksums."
-    )
-
-
 def _description(source: Path) -> dict[str, Any]:
-    """Read and check ``graph.json``; ``arrays`` of the result has None for an array without a checksum."""
+    """Read and check ``graph.json``."""
     path = source / DESCRIPTION
     if not path.is_file():
         if source.is_dir() and not any(source.iterdir()):
@@ -280,31 +254,25 @@ def _description(source: Path) -> dict[str, Any]:
         raise FormatError(f"{source} holds no graph: {DESCRIPTION}, which is written last, is missing. Run it again.")
     content, whole = read_sealed(path)
     form, version = content.get("format"), content.get("version")
-    if form != FORMAT or isinstance(version, bool) or version not in (1, VERSION):
+    if form != FORMAT or version != VERSION:
         raise FormatError(
-            f"{path} says {str(form)[:40]} version {str(version)[:40]}; this release reads {FORMAT} versions 1 to "
-            f"{VERSION}. Write the graph again, or use the release that wrote it."
+            f"{path} says {str(form)[:40]} version {str(version)[:40]}; this release reads {FORMAT} version {VERSION}. "
+            "Write the graph again, or use the release that wrote it."
         )
-    names = content.get("arrays")
-    if version == 1 and isinstance(names, list) and all(isinstance(name, str) for name in names):
-        content["arrays"] = names = dict.fromkeys(names)
-    elif version == 1 or not isinstance(names, dict) or not all(map(_is_entry, names.values())):
-        raise FormatError(f"{path} is not a graph's description: it does not list its arrays. {_REMEDY}.")
-    unknown = sorted(set(names) - set(_NAMES))
-    if unknown or not {"indptr", "indices"} <= set(names):
-        raise FormatError(
-            f"{path} is not a graph's description: it lists {', '.join(map(repr, sorted(names)))[:200]}. The arrays of "
-            f"a graph are indptr and indices, and perhaps {', '.join(_NAMES[2:])}. {_REMEDY}."
-        )
-    moved = [name for name, entry in names.items() if is_reference(entry) and name != "features"]
-    if moved:
-        raise FormatError(f"{path} says that {moved[0]} lies elsewhere; only features can. {_REMEDY}.")
-    sizes = [content.get("n_nodes"), content.get("n_edges")]
-    if not all(map(is_size, sizes)) or not isinstance(content.get("directed"), bool):
-        raise FormatError(f"{path} is not a graph's description: n_nodes, n_edges or directed is wrong. {_REMEDY}.")
-    if version == VERSION and not whole:
-        raise FormatError(f"{path} does not have its own checksum: it was changed. {_REMEDY}.")
-    return content
+    names, sizes = content.get("arrays"), [content.get("n_nodes"), content.get("n_edges")]
+    if not isinstance(names, dict) or not all(map(_is_entry, names.values())):
+        problem = "is not a graph's description: it does not list its arrays"
+    elif not {"indptr", "indices"} <= set(names) <= set(_NAMES):
+        problem = f"is not a graph's description: it lists {', '.join(map(repr, sorted(names)))[:200]}"
+    elif not all(map(is_size, sizes)) or not isinstance(content.get("directed"), bool):
+        problem = "is not a graph's description: n_nodes, n_edges or directed is wrong"
+    elif any(is_reference(entry) for name, entry in names.items() if name != "features"):
+        problem = "says that arrays lie elsewhere, and only features can"
+    elif not whole:
+        problem = "does not have its own checksum: it was changed"
+    else:
+        return content
+    raise FormatError(f"{path} {problem}. {_REMEDY}.")
 
 
 def _is_entry(entry: object) -> bool:
@@ -314,44 +282,21 @@ def _is_entry(entry: object) -> bool:
 
 
 def _check_shapes(arrays: Mapping[str, AnyArray], description: Mapping[str, Any]) -> None:
-    """Raise unless types and shapes of the arrays are those of the description, and fit each other."""
+    """Raise unless types and shapes of the arrays are those of the description, and those of the edges fit."""
     n, m = description["n_nodes"], description["n_edges"]
+    if set(_FEATURE_PARTS) & set(arrays) and (not set(_FEATURE_PARTS) <= set(arrays) or "features" in arrays):
+        raise InputError("sparse features have the four parts data, indices, indptr and shape, and no others.")
     for name, entry in description["arrays"].items():
         values = arrays[name]
-        if entry is not None and (
-            [list(values.shape), values.dtype.str] != [entry["shape"], entry["dtype"]] or not values.flags.c_contiguous
-        ):
+        if [list(values.shape), values.dtype.str] != [entry["shape"], entry["dtype"]] or not values.flags.c_contiguous:
             raise InputError(
                 f"{name} is {values.dtype.str} {values.shape} where {DESCRIPTION} promises {entry['dtype']} "
                 f"{tuple(entry['shape'])}."
             )
-    expected = {
-        "indptr": (n + 1, "i"),
-        "indices": (m, "i"),
-        "weights": (m, "f"),
-        "labels": (n, ""),
-        "node_ids": (n, ""),
-    }
-    if set(_FEATURE_PARTS) & set(arrays):
-        if not set(_FEATURE_PARTS) <= set(arrays) or "features" in arrays:
-            raise InputError("sparse features have the four parts data, indices, indptr and shape, and no others.")
-        expected |= {"features_shape": (2, "iu"), "features_indptr": (n + 1, "iu")}
-        expected |= {"features_indices": (len(arrays["features_data"]), "iu")}
-        expected |= {"features_data": (len(arrays["features_data"]), "")}
-    for name, (length, kinds) in expected.items():
-        if name not in arrays:
-            continue
-        values = arrays[name]
-        if values.shape[:1] != (length,) or (values.ndim != 1 and name != "labels"):
-            raise InputError(f"{name} has shape {values.shape} where {length} entries are promised.")
-        if kinds and (values.dtype.kind not in kinds or not values.dtype.isnative):
-            raise InputError(f"{name} has the type {values.dtype}, which is not one of numbers that a graph has there.")
-    features = arrays.get("features")
-    if features is not None and (features.ndim != 2 or len(features) != n):
-        raise InputError(f"there are {n} nodes and features of shape {features.shape}.")
-    shape = arrays.get("features_shape")
-    if shape is not None and (shape[0] != n or shape[1] < 0):
-        raise InputError(f"there are {n} nodes and features of shape {tuple(shape.tolist())}.")
+    for name, length, kind in (("indptr", n + 1, "i"), ("indices", m, "i"), ("weights", m, "f")):
+        values = arrays.get(name)
+        if values is not None and (values.shape != (length,) or values.dtype.kind != kind or not values.dtype.isnative):
+            raise InputError(f"{name} is {values.dtype.str} {values.shape} where a row of {length} numbers is needed.")
 
 
 def _check_content(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
@@ -359,8 +304,4 @@ def _check_content(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
     looks: dict[str, Callable[[AnyArray], None]] = {"weights": check_weights}
     check_rows(arrays["indptr"], len(arrays["indices"]))
     looks["indices"] = ColumnCheck(arrays["indptr"], len(arrays["indptr"]) - 1)
-    if "features_data" in arrays:
-        check_rows(arrays["features_indptr"], len(arrays["features_indices"]))
-        n_columns = int(arrays["features_shape"][1])
-        looks["features_indices"] = ColumnCheck(arrays["features_indptr"], n_columns, ascending=False)
     return {name: array_checksum(values, look=looks.get(name)) for name, values in arrays.items()}

@@ -61,27 +61,6 @@ def _move_row(
     return columns, values
 
 
-@kernel("graph of clusters")
-def quotient(
-    csr: tuple[IntArray, IntArray, Float64Array], clusters: tuple[IntArray, IntArray, Int64Array]
-) -> tuple[Int64Array, IntArray, Float64Array]:
-    """Sum the weight between every two clusters, one cluster at a time: O(m) time, memory for the result only.
-
-    ``clusters`` are labels, members and starts.
-    """
-    p = len(clusters[2]) - 1
-    total = np.zeros(p)
-    touched = np.empty(p, np.int64)
-    row_ends = np.zeros(p + 1, np.int64)
-    columns: IntArray = np.empty(max(p, 16), np.int64)
-    values: Float64Array = np.empty(max(p, 16), np.float64)
-    for i in range(p):
-        n_touched = _sum_row(csr, clusters, (i, 0), total, touched)
-        columns, values = _move_row(total, touched[:n_touched], columns, values, row_ends[i])
-        row_ends[i + 1] = row_ends[i] + n_touched
-    return row_ends, columns[: row_ends[p]].copy(), values[: row_ends[p]].copy()
-
-
 @kernel("nodes by cluster", writes=("places", "members"))
 def group(labels: IntArray, places: Int64Array, members: IntArray) -> None:
     """Put the nodes of each cluster, ascending, into ``members`` from its place in ``places`` on."""
@@ -91,14 +70,18 @@ def group(labels: IntArray, places: Int64Array, members: IntArray) -> None:
         places[c] += 1
 
 
-@kernel("pairs of clusters")
+@kernel("graph of clusters")
 def cluster_pairs(
-    csr: tuple[IntArray, IntArray, Float64Array], clusters: tuple[IntArray, IntArray, Int64Array], first: int, last: int
+    csr: tuple[IntArray, IntArray, Float64Array],
+    clusters: tuple[IntArray, IntArray, Int64Array],
+    first: int,
+    last: int,
+    later: bool,
 ) -> tuple[Int64Array, IntArray, Float64Array]:
-    """Sum the weight between each of the clusters first..last-1 and every later one.
+    """Sum the weight between each of the clusters first..last-1 and every other one, or every ``later`` one.
 
-    ``clusters`` are labels, members and starts. Return how many later clusters each is joined to, which, and by what
-    weight: O(m) time, memory for the result only.
+    ``clusters`` are labels, members and starts. Return how many clusters each is joined to, which, and by what weight:
+    O(m) time, memory for the result only.
     """
     p = len(clusters[2]) - 1
     total = np.zeros(p)
@@ -108,11 +91,19 @@ def cluster_pairs(
     values: Float64Array = np.empty(max(p, 16), np.float64)
     filled = 0
     for i in range(first, last):
-        n_touched = _sum_row(csr, clusters, (i, i + 1), total, touched)
+        n_touched = _sum_row(csr, clusters, (i, i + 1 if later else 0), total, touched)
         columns, values = _move_row(total, touched[:n_touched], columns, values, filled)
         counts[i - first] = n_touched
         filled += n_touched
     return counts, columns[:filled].copy(), values[:filled].copy()
+
+
+def quotient(
+    csr: tuple[IntArray, IntArray, Float64Array], clusters: tuple[IntArray, IntArray, Int64Array]
+) -> tuple[Int64Array, IntArray, Float64Array]:
+    """Return the weight between every two clusters, labels, members and starts, as CSR arrays."""
+    counts, columns, weights = cluster_pairs(csr, clusters, 0, len(clusters[2]) - 1, False)
+    return np.concatenate([[0], np.cumsum(counts)]), columns, weights
 
 
 @kernel("volumes of clusters")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from itertools import pairwise
 from os import PathLike
@@ -11,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, IntArray
+from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError
 from graphquilt.files import array_writer, check_disk, translate_disk_errors
-from graphquilt.files.array_files import ArrayWriter
 from graphquilt.files.stamps import remember
 from graphquilt.graph.checks import index_type
 from graphquilt.graph.files import DESCRIPTION, attach, open_graph, write_description
@@ -38,7 +36,10 @@ def save_largest_component(
     report(progress, "components", 0, 1)
     ranks = graph.largest_component_ranks()
     report(progress, "components", 1, 1)
-    n, spans = int(ranks.max()) + 1, list(_spans(graph))
+    n = int(ranks.max()) + 1
+    # Ranges of rows with about as many entries as are read at once, and not many more rows.
+    cuts = np.searchsorted(graph.indptr, np.arange(0, graph.n_entries, _ENTRIES))
+    spans = list(pairwise(np.unique([*range(0, graph.n_nodes, _ENTRIES), *cuts, graph.n_nodes]).tolist()))
     n_edges = sum(int(np.diff(graph.indptr[a : b + 1])[ranks[a:b] >= 0].sum()) for a, b in spans)
     kinds = {"indptr": np.dtype(np.int64), "indices": np.dtype(index_type(n))}
     kinds |= {} if graph.weights is None else {"weights": graph.weights.dtype}
@@ -55,7 +56,17 @@ def save_largest_component(
             files = {
                 name: stack.enter_context(array_writer(target / f"{name}.npy", kind)) for name, kind in kinds.items()
             }
-            _write_edges(graph, ranks, spans, files, progress)
+            files["indptr"].append(np.zeros(1, dtype=np.int64))
+            for first, last in spans:
+                ends, members = np.asarray(graph.indptr[first : last + 1]), ranks[first:last] >= 0
+                degrees = np.diff(ends).astype(np.int64)
+                chosen = np.repeat(members, degrees)
+                files["indptr"].append(files["indices"].length + np.cumsum(degrees[members]))
+                columns = ranks[np.asarray(graph.indices[ends[0] : ends[-1]])[chosen]]
+                files["indices"].append(columns.astype(kinds["indices"], copy=False))
+                if graph.weights is not None:
+                    files["weights"].append(np.asarray(graph.weights[ends[0] : ends[-1]])[chosen])
+                report(progress, "largest component", files["indices"].length, graph.n_entries)
         for name, values in rows.items():
             with array_writer(target / f"{name}.npy", values.dtype, values.shape[1:]) as files[name]:
                 step = max(1, _ENTRIES // max(1, int(np.prod(values.shape[1:]))))
@@ -71,34 +82,3 @@ def save_largest_component(
     if sp.issparse(graph.features):
         attach(target, features=sp.csr_array(graph.features)[np.flatnonzero(ranks >= 0)])
     return open_graph(target)
-
-
-def _spans(graph: Graph) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows that have about as many entries as are read at once, and not many more rows."""
-    n = graph.n_nodes
-    for first in range(0, n, _ENTRIES):
-        last = min(first + _ENTRIES, n)
-        ends = np.asarray(graph.indptr[first : last + 1])
-        cuts = np.searchsorted(ends, np.arange(int(ends[0]), int(ends[-1]), _ENTRIES)[1:])
-        yield from pairwise(np.unique([first, *(first + cuts), last]).tolist())
-
-
-def _write_edges(
-    graph: Graph,
-    ranks: IntArray,
-    spans: list[tuple[int, int]],
-    files: Mapping[str, ArrayWriter],
-    progress: ProgressCallback | None,
-) -> None:
-    """Write the rows of the nodes that have a rank; all their entries lead to such nodes, too."""
-    files["indptr"].append(np.zeros(1, dtype=np.int64))
-    kind = index_type(int(ranks.max()) + 1)
-    for first, last in spans:
-        ends, members = np.asarray(graph.indptr[first : last + 1]), ranks[first:last] >= 0
-        degrees = np.diff(ends).astype(np.int64)
-        chosen = np.repeat(members, degrees)
-        files["indptr"].append(files["indices"].length + np.cumsum(degrees[members]))
-        files["indices"].append(ranks[np.asarray(graph.indices[ends[0] : ends[-1]])[chosen]].astype(kind, copy=False))
-        if graph.weights is not None:
-            files["weights"].append(np.asarray(graph.weights[ends[0] : ends[-1]])[chosen])
-        report(progress, "largest component", files["indices"].length, graph.n_entries)

@@ -337,27 +337,18 @@ class Graph:
         csr = A.indptr.astype(np.int64), A.indices, None if self.weights is None else A.data
         return Graph.__new__(Graph)._set(csr, self.features, self.labels, self.node_ids, directed=False)
 
-    def renamed(self, node_ids: npt.ArrayLike | None) -> Graph:
-        """Return the same graph with other ``node_ids``."""
-        return self._with(self.features, self.labels, node_ids, changed=("node_ids",))
-
-    def with_attributes(self, *, features: Rows = None, labels: npt.ArrayLike | None = None) -> Graph:
-        """Return the same graph with these features and labels, if given."""
-        changed = [name for name, values in (("features", features), ("labels", labels)) if values is not None]
-        return self._with(
-            self.features if features is None else features,
-            self.labels if labels is None else labels,
-            self.node_ids,
-            changed=tuple(changed),
-        )
-
-    def _with(self, features: Rows, labels: Rows, node_ids: Rows, *, changed: tuple[str, ...]) -> Graph:
-        """Return the same edges with other attributes of the nodes; the edges are not checked again."""
-        left = {name: value for name, value in self.checksums.items() if not (changed and name.startswith(changed))}
+    def with_attributes(
+        self, *, features: Rows = None, labels: npt.ArrayLike | None = None, node_ids: npt.ArrayLike | None = None
+    ) -> Graph:
+        """Return the same graph with these features, labels and ids, if given; the edges are not checked again."""
+        given = {"features": features, "labels": labels, "node_ids": node_ids}
+        changed = tuple(name for name, values in given.items() if values is not None)
+        if not changed:
+            return self
+        left = {name: value for name, value in self.checksums.items() if not name.startswith(changed)}
+        attributes = [getattr(self, name) if values is None else values for name, values in given.items()]
         csr = self.indptr, self.indices, self.weights
-        folder = None if changed else self.folder
-        attributes = features, labels, node_ids
-        return Graph.__new__(Graph)._set(csr, *attributes, directed=self.directed, checksums=left, folder=folder)
+        return Graph.__new__(Graph)._set(csr, *attributes, directed=self.directed, checksums=left)
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the graph to ``folder`` as ``.npy`` files and a description, which is written last."""

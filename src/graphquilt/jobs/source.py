@@ -19,7 +19,7 @@ from graphquilt.files import check_inside, map_array, translate_disk_errors
 from graphquilt.files.checksums import file_checksum, is_checksum
 from graphquilt.files.stamps import is_settled, large_file, reference, stamp
 from graphquilt.graph import BadRows, Duplicates, Graph, read_edges, read_recent_edges
-from graphquilt.graph.files import attach, unverified, with_checksums
+from graphquilt.graph.files import attach, with_checksums
 from graphquilt.graph.files import open_graph as open_folder
 from graphquilt.jobs.description import differences
 from graphquilt.jobs.directory import JOB, DirectoryStore
@@ -269,17 +269,15 @@ def open_graph(store: Store, source: Source) -> Graph | None:
     return graph
 
 
-def graph_damage(store: Store, source: Source) -> tuple[list[str], list[str]]:
-    """Read the whole graph of a job; return what is damaged, and what has no checksum to compare it with."""
+def graph_damage(store: Store, source: Source) -> list[str]:
+    """Read the whole graph of a job; return what is damaged."""
     path = _folder(store, source)
-    if path is None:
-        return [], []
     try:
-        open_folder(path, verify=True)
-        sentence = unverified(path)
+        if path is not None:
+            open_folder(path, verify=True)
     except FormatError as error:
-        return [str(error)], []
-    return [], [] if sentence is None else [sentence]
+        return [str(error)]
+    return []
 
 
 def _folder(store: Store, source: Source) -> Path | None:

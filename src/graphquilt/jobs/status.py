@@ -57,7 +57,6 @@ class JobStatus:
     verdict: str  # the fit in one word, or "unknown"; see :func:`graphquilt.alignment.verdict.grade`
     advice: list[Advice]  # what to do if the fit is bad, or if the graph is not cut yet
     damaged: list[str] | None  # what does not match its checksum; None if not verified
-    unverified: list[str] | None  # what has no checksum; None if not verified
     next: str  # the next command, ready to copy, or "nothing"
     history: list[dict[str, object]]  # the updates, the first one first; see :class:`graphquilt.jobs.Update`
 
@@ -96,7 +95,7 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
             advice = fit_advice(job)
     if not is_cut:
         advice = _cut_advice(job)
-    damaged, unverified = graph_damage(job.store, job.settings.source) if verify else ([], [])
+    damaged = graph_damage(job.store, job.settings.source) if verify else []
     folder = store_folder(job.store)
     unread = job.store if folder is None else DirectoryStore(folder)  # one that has verified nothing yet
     return JobStatus(
@@ -111,7 +110,6 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
         verdict=word,
         advice=advice,
         damaged=damaged + [text for key in _keys(job, is_cut) for text in _damage(unread, key)] if verify else None,
-        unverified=unverified if verify else None,
         next=_next_command(job, advice, is_cut),
         history=history(job.store),
     )

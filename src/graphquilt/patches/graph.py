@@ -199,25 +199,21 @@ class PatchGraph:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> PatchGraph:
         """Make a patch graph of what :meth:`to_arrays` returned; node lists that are memory maps stay so."""
-        missing = set(_NAMES) - set(arrays)
-        if missing:
-            raise FormatError(
-                f"this is not a patch graph: it lacks {', '.join(sorted(missing))}. Make the patches again."
-            )
-        n_nodes, edges, components = arrays["n_nodes"], arrays["edges"], str(arrays["components"])
-        if n_nodes.shape or {n_nodes.dtype.kind, edges.dtype.kind} - {"i", "u"} or components not in ("error", "each"):
-            raise FormatError(
-                f"this is not a patch graph: its number of nodes is {n_nodes.dtype} of shape {n_nodes.shape}, its "
-                f"edges are {edges.dtype}, and its components {components[:20]!r}. Make the patches again."
-            )
-        if (starts := arrays["starts"]).ndim != 1 or len(starts) == 0:
-            raise FormatError(f"this is not a patch graph: its starts have the shape {starts.shape}. Make them again.")
         try:
-            report = dict(json.loads(str(arrays["report"])))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise FormatError(f"this is not a patch graph: its report is not JSON ({error}).") from error
-        sets = NodeSets(arrays["nodes"], arrays["starts"])
-        return cls(sets, np.array(edges), int(n_nodes), cast(Literal["error", "each"], components), report)
+            nodes, n_nodes, edges, starts = (arrays[name] for name in ("nodes", "n_nodes", "edges", "starts"))
+            components, report = str(arrays["components"]), dict(json.loads(str(arrays["report"])))
+            whole = {array.dtype.kind for array in (n_nodes, edges, starts)} <= {"i", "u"}
+            if not whole or n_nodes.shape or starts.ndim != 1 or len(starts) == 0:
+                kinds = ", ".join(f"{array.dtype} {array.shape}" for array in (n_nodes, edges, starts))
+                raise ValueError(f"its number of nodes, edges and starts are {kinds}")
+            if components not in ("error", "each"):
+                raise ValueError(f"its components are {components[:20]!r}")
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            problem = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise FormatError(f"this is not a patch graph: {problem}. Make the patches again.") from error
+        return cls(
+            NodeSets(nodes, starts), np.array(edges), int(n_nodes), cast(Literal["error", "each"], components), report
+        )
 
     def with_settings(self, settings: object) -> PatchGraph:
         """Return the patch graph with the settings it was cut for, which the next steps take as their defaults."""

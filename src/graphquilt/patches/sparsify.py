@@ -115,7 +115,7 @@ def conductance(
     steps = np.unique(np.linspace(0, p, min(p, _STEPS) + 1).astype(np.int64))
     parts = []
     for first, last in pairwise(steps.tolist()):
-        parts.append(kernels_of_graphs.cluster_pairs(csr, clusters, first, last))
+        parts.append(kernels_of_graphs.cluster_pairs(csr, clusters, first, last, True))
         report(progress, "conductances", last, p)
     volume = kernels_of_graphs.volumes(csr, short, p)
     del short, clusters

@@ -49,7 +49,7 @@ def from_networkx(network: Any, *, weight: str | None = None, duplicates: Duplic
     values = np.array([_weight(*edge) for edge in pairs], dtype=np.float64) if weight else None
     columns = Columns(ends[:, 0], ends[:, 1], values)
     graph = assemble(columns, directed=network.is_directed(), n_nodes=len(names), duplicates=duplicates)
-    return graph.renamed(_node_ids(names))
+    return graph.with_attributes(node_ids=_node_ids(names))
 
 
 def _node_ids(names: list[object]) -> AnyArray | None:
@@ -91,7 +91,7 @@ def from_igraph(network: Any, *, weight: str | None = "weight", duplicates: Dupl
     values = np.array(list(map(_weight, *edges.T.tolist(), network.es[weight]))) if known and len(edges) else None
     columns = Columns(edges[:, 0], edges[:, 1], values)
     graph = assemble(columns, directed=network.is_directed(), n_nodes=network.vcount(), duplicates=duplicates)
-    return graph.renamed(_node_ids(network.vs["name"]) if "name" in network.vs.attributes() else None)
+    return graph.with_attributes(node_ids=_node_ids(network.vs["name"]) if "name" in network.vs.attributes() else None)
 
 
 def from_pyg(
@@ -118,53 +118,45 @@ def from_pyg(
     >>> from_pyg(data).n_nodes
     4
     """
+    edges = nodes = data
+    kind, names, shift = None, None, 0  # targets are numbered from ``shift``
     if hasattr(data, "edge_types"):
-        return _from_hetero(data, edge_type, directed=directed, duplicates=duplicates)
-    if edge_type is not None:
+        kind = _edge_type(data, edge_type)
+        edges, nodes = data[kind], data[kind[0]] if kind[0] == kind[2] else None
+    elif edge_type is not None:
         raise InputError("edge_type chooses the edges of a HeteroData; this Data has only one kind. Leave it out.")
-    return _from_stores(data, data, int(data.num_nodes), 0, directed=directed, duplicates=duplicates)
+    if kind is not None and nodes is None:
+        ends = {name: int(data[name].num_nodes) for name in (kind[0], kind[2])}
+        names, shift = [f"{name}/{k}" for name, n in ends.items() for k in range(n)], ends[kind[0]]
+    if getattr(edges, "edge_index", None) is None:
+        raise InputError("this Data has no edges: its edge_index is None. Set edge_index, of shape (2, m).")
+    pairs = to_numpy(edges.edge_index)
+    if pairs.ndim != 2 or pairs.shape[0] != 2:
+        raise InputError(f"edge_index must be (2, m); it is {pairs.shape}.")
+    weights = getattr(edges, "edge_weight", None)
+    features, labels = getattr(nodes, "x", None), getattr(nodes, "y", None)
+    return assemble(
+        Columns(pairs[0], pairs[1] + shift, None if weights is None else to_numpy(weights).astype(np.float64)),
+        directed=directed,
+        n_nodes=int(nodes.num_nodes) if names is None else len(names),
+        duplicates=duplicates,
+        features=None if features is None else to_numpy(features),
+        labels=None if labels is None else to_numpy(labels).reshape(-1),
+    ).with_attributes(node_ids=names)
 
 
-def _from_hetero(data: Any, edge_type: tuple[str, str, str] | None, *, directed: bool, duplicates: Duplicates) -> Graph:
+def _edge_type(data: Any, given: tuple[str, str, str] | None) -> tuple[str, str, str]:
+    """Return the edge type that is given, or the only one."""
     kinds = [tuple(kind) for kind in data.edge_types]
-    if edge_type is None and len(kinds) == 1:
-        edge_type = kinds[0]
-    if edge_type is None or tuple(edge_type) not in kinds:
-        what = "has several kinds of edges" if edge_type is None else f"has no edges {edge_type!r}"
+    chosen = kinds[0] if given is None and len(kinds) == 1 else given
+    if chosen is None or tuple(chosen) not in kinds:
+        what = "has several kinds of edges" if given is None else f"has no edges {given!r}"
         raise InputError(
             f"this HeteroData {what}; choose one of {', '.join(map(repr, kinds)) or 'none: it has no edges'}, for "
             f"example graphquilt.graph.from_pyg(data, edge_type={(kinds or [('a', 'to', 'b')])[0]!r}), or give "
             "data.to_homogeneous()."
         )
-    source, _, target = edge_type
-    n_source, n_target = (int(data[kind].num_nodes) for kind in (source, target))
-    if source == target:
-        nodes, n, shift = data[source], n_source, 0
-    else:
-        nodes, n, shift = None, n_source + n_target, n_source
-    graph = _from_stores(data[edge_type], nodes, n, shift, directed=directed, duplicates=duplicates)
-    if not shift:
-        return graph
-    return graph.renamed([f"{source}/{k}" for k in range(n_source)] + [f"{target}/{k}" for k in range(n_target)])
-
-
-def _from_stores(edges: Any, nodes: Any, n_nodes: int, shift: int, *, directed: bool, duplicates: Duplicates) -> Graph:
-    """Assemble the edges of one store and the attributes of another; targets are numbered from ``shift``."""
-    if getattr(edges, "edge_index", None) is None:
-        raise InputError("this Data has no edges: its edge_index is None. Set edge_index, of shape (2, m).")
-    ends = to_numpy(edges.edge_index)
-    if ends.ndim != 2 or ends.shape[0] != 2:
-        raise InputError(f"edge_index must be (2, m); it is {ends.shape}.")
-    weights = getattr(edges, "edge_weight", None)
-    features, labels = getattr(nodes, "x", None), getattr(nodes, "y", None)
-    return assemble(
-        Columns(ends[0], ends[1] + shift, None if weights is None else to_numpy(weights).astype(np.float64)),
-        directed=directed,
-        n_nodes=n_nodes,
-        duplicates=duplicates,
-        features=None if features is None else to_numpy(features),
-        labels=None if labels is None else to_numpy(labels).reshape(-1),
-    )
+    return chosen
 
 
 def array_columns(path: Path | None, edges: AnyArray, weights: AnyArray | None = None) -> Columns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import numpy as np
@@ -43,18 +43,19 @@ def choose_edge_columns(
     *,
     holds_numbers: Callable[[int], bool],
     examples: Callable[[int], Sequence[str]],
+    third: Collection[str] = WEIGHTS,
 ) -> tuple[int, ...]:
     """Return the positions of source, target and perhaps weight in a table of ``width`` columns.
 
     By default the ends are the columns with known names, or the first two of a table without names, or the only two
-    that are left beside a weight. Where names do not tell, that is an error which lists the columns. A column named
-    weight has the weights. ``examples`` gives some values of a column.
+    that are left beside a weight. Where names do not tell, that is an error which lists the columns. A column with one
+    of the names ``third`` has the weights. ``examples`` gives some values of a column.
     """
     if columns is not None:
         return _positions(where, columns, names, width)
     words = [name.strip().lower() for name in names or ()]
     sources, targets = ([k for k, word in enumerate(words) if word in known] for known in (SOURCES, TARGETS))
-    weights = [k for k, word in enumerate(words) if word in WEIGHTS]
+    weights = [k for k, word in enumerate(words) if word in third]
     others = [k for k, word in enumerate(words) if word and k not in weights]
     if len(sources) == len(targets) == 1:
         ends = (sources[0], targets[0])
@@ -63,7 +64,7 @@ def choose_edge_columns(
     elif len(others) == 2:
         ends = (others[0], others[1])
     else:
-        raise _ask_for_columns(where, names, words, examples)
+        raise _ask_for_columns(where, names, words, weights[:1], examples)
     if named := [k for k in weights if k not in ends]:
         return (*ends, named[0])  # a weight that is not a number is a bad row
     numbers = [k for k in range(width) if k not in ends and holds_numbers(k)]
@@ -89,11 +90,11 @@ def choose_edge_columns(
 
 
 def _ask_for_columns(
-    where: Place, names: Sequence[str], words: list[str], examples: Callable[[int], Sequence[str]]
+    where: Place, names: Sequence[str], words: list[str], third: list[int], examples: Callable[[int], Sequence[str]]
 ) -> FormatError:
     """Return an error that lists the columns, and guesses the ends by their names, or else by values in common."""
     values = [set(map(str, examples(k))) for k in range(len(names))]
-    pairs = itertools.combinations(range(len(names[:20])), 2)
+    pairs = itertools.combinations([k for k in range(len(names[:20])) if k not in third], 2)
     guess = max(pairs, key=lambda pair: len(values[pair[0]] & values[pair[1]]))
     for source, target in ENDS:
         hits = [[k for k, word in enumerate(words) if end in re.split(r"[\W_]+", word)] for end in (source, target)]
@@ -102,12 +103,16 @@ def _ask_for_columns(
             break
     shown = [f"{name!r:.40} ({', '.join(str(e)[:20] for e in examples(k)[:2])})" for k, name in enumerate(names[:20])]
     more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return FormatError(
+    chosen = (*guess, *third)
+    flag = ",".join(_flag(names, k) for k in chosen)
+    error = FormatError(
         f"{where} has {len(names)} columns, and their names do not tell which two are the ends of an edge: "
         f"{', '.join(shown)}{more}. Name them, and a third for the weights if there are any, for example --columns "
-        f"'{','.join(_flag(names, k) for k in guess)}' (in Python columns={tuple(names[k] for k in guess)}). If these "
-        "are not names but an edge in a text file: header=False, or graphquilt ingest --no-header."
+        f"'{flag}' (in Python columns={tuple(names[k] for k in chosen)}). If these are not names but an edge in a text "
+        "file: header=False, or graphquilt ingest --no-header."
     )
+    error.flags = ("--columns", flag)
+    return error
 
 
 def _flag(names: Sequence[str] | None, place: int) -> str:
@@ -211,7 +216,7 @@ class EdgeTable(NamedTuple):
     unit: Literal["line", "row"]
     ids: IdKind
     batches: Callable[[RowTally], Iterator[EdgeRows]]
-    may_begin_with_names: bool = False  # if the words of the first row occur nowhere else
+    below_header: Callable[[], EdgeTable] | None = None  # the table without its first row, should that be a header
 
     def tally(self) -> RowTally:
         """Return the tally of a pass over this table."""

@@ -44,7 +44,6 @@ from graphquilt.graph.reading.sources import (
     frame_edges,
     open_text,
     parquet_table,
-    tell_of_header,
 )
 from graphquilt.graph.structure import Graph, SparseMatrix
 
@@ -159,8 +158,7 @@ def read_edges(
         features=given.features if node_features is None else None,
         labels=given.labels if node_labels is None else None,
     )
-    graph = graph if given.node_ids is None else graph.renamed(given.node_ids)
-    return add_node_tables(graph, node_features, node_labels)
+    return add_node_tables(graph.with_attributes(node_ids=given.node_ids), node_features, node_labels)
 
 
 def _read_file(
@@ -196,10 +194,9 @@ def _read_table(table: EdgeTable, bad_rows: BadRows, n_nodes: int | None) -> Col
         census.count(run)
     kind = settle_kind(table, tally, census, bad_rows)
     assert run is not None  # there are rows that can be used
-    if kind == "text" and table.may_begin_with_names and begins_with_names(run):
-        first = run.names.take(run.ends[:, 0]).to_pylist()
-        tell_of_header(table.where, first[0], first[1], "its words occur nowhere else")
-        run = run.without_first()
+    again = table.below_header if kind == "text" else None
+    if again is not None and begins_with_names(run.ends.shape[1], np.bincount(run.ends.ravel()), [run.ends]):
+        return _read_table(again(), bad_rows, n_nodes)
     names, ranks = sort_names(run.names, kind)
     ends, weights = run.ends, run.weights
     del run  # with the names in another order

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _AS_TEXT = 'graphquilt ingest --ids text (ids="text" in Python) reads all as text'
-LEAST_ROWS = 10  # of a file whose first row can be seen to be a header by its words alone
+_LEAST_ROWS = 10  # of a file whose first row can be seen to be a header by its words alone
 _PIECE = 1 << 16  # ids that are Python objects at one time
 _PROBE = 1000  # names by which two lists are compared
 
@@ -28,27 +28,11 @@ class Run(NamedTuple):
     ends: AnyArray  # int32 (2, m)
     weights: Float64Array | None
 
-    def without_first(self) -> Run:
-        """Return the run without its first row, whose ids occur nowhere else."""
-        import pyarrow as pa
 
-        left = np.delete(np.arange(len(self.names)), self.ends[:, 0])
-        places = np.zeros(len(self.names), dtype=np.int32)
-        places[left] = np.arange(len(left))
-        weights = None if self.weights is None else self.weights[1:]
-        return Run(self.names.take(pa.array(left)), places[self.ends[:, 1:]], weights)
-
-
-def begins_with_names(run: Run) -> bool:
-    """Return whether the first row names the columns: its words occur nowhere else, and no other row is like that."""
-    if run.ends.shape[1] < LEAST_ROWS:
+def begins_with_names(n_rows: int, counts: AnyArray, ends: Iterable[AnyArray]) -> bool:
+    """Return whether the first row names the columns: of all rows, only its ids occur once, by the count of each id."""
+    if n_rows < _LEAST_ROWS:
         return False
-    counts = np.bincount(run.ends.ravel())
-    return lone_first_row(counts, [run.ends])
-
-
-def lone_first_row(counts: AnyArray, ends: Iterable[AnyArray]) -> bool:
-    """Return whether of all rows only the first has two ids that occur once, by the count of each id."""
     alone = 0
     for k, part in enumerate(ends):
         both = (counts[part[0]] == 1) & (counts[part[1]] == 1)

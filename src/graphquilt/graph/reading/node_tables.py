@@ -8,7 +8,8 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
@@ -55,12 +56,24 @@ class NodeVectors(NamedTuple):
     X: FloatArray
 
 
-@dataclass(frozen=True, eq=False)
-class Labels:
+class Labels(NamedTuple):
     """One label for each node."""
 
     name: str  # the name of their column, or "label"
     values: AnyArray  # (n,) text, "" for nodes without a label, or numbers
+
+
+@contextmanager
+def _reading(where: str, content: str) -> Iterator[None]:
+    """Say of what raises inside that it cannot be read as features or labels."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (FormatError, OSError, UnicodeError, pa.ArrowException) as error:
+        missing = isinstance(error, FileNotFoundError)
+        problem = "it does not exist" if missing else str(error)[:400].removesuffix(".")
+        raise FormatError(f"{where} cannot be read as {content}: {problem}. {_TABLES}.") from error
 
 
 def open_features(given: NodeRows | None) -> Features | NodeVectors | None:
@@ -78,17 +91,14 @@ def open_features(given: NodeRows | None) -> Features | NodeVectors | None:
         refuse_masked(features=given)
         return np.asanyarray(given)
     path = Path(given)
-    if not path.exists():
-        raise FormatError(f"{path} cannot be read as features: it does not exist. {_TABLES}.")
-    try:
+    with _reading(str(path), "features"):
+        path.stat()
         if path.suffix == ".npy" and not path.with_suffix(".ids.npy").exists():
             return map_array(path)
         if path.suffix == ".npz":
             arrays = load_arrays(path)
             return saved_sparse(arrays) if "format" in arrays else _checked(str(path), npz_vectors(path, arrays))
         return NodeVectors(str(path), *read_vectors(path))
-    except (OSError, FormatError) as error:
-        raise FormatError(f"{path} cannot be read as features: {str(error).removesuffix('.')}. {_TABLES}.") from error
 
 
 def _checked(where: str, vectors: tuple[AnyArray, FloatArray]) -> NodeVectors:
@@ -104,14 +114,11 @@ def open_labels(given: NodeRows | None) -> AnyArray | str | PathLike[str] | Arro
         refuse_masked(labels=given)
         return np.asarray(given)
     path = Path(given)
-    if not path.exists():
-        raise FormatError(f"{path} cannot be read as labels: it does not exist. {_TABLES}.")
-    if path.suffix not in (".npy", ".npz"):
-        return path
-    try:
+    with _reading(str(path), "labels"):
+        path.stat()
+        if path.suffix not in (".npy", ".npz"):
+            return path
         labels = map_array(path)
-    except (OSError, FormatError) as error:
-        raise FormatError(f"{path} cannot be read as labels: {str(error).removesuffix('.')}. {_TABLES}.") from error
     if labels.ndim != 1 or labels.dtype.kind not in "iufUb":
         raise InputError(f"{path} has {labels.dtype} of shape {labels.shape}; labels are one number or word each.")
     return labels
@@ -230,23 +237,11 @@ def read_classes(given: NodeRows, ids: AnyArray) -> AnyArray:
 
 
 def read_labels(given: NodeRows, ids: AnyArray) -> Labels:
-    """Return one label for each node.
+    """Return one label for each of the nodes with these ``ids`` (n,).
 
-    Parameters
-    ----------
-    given : path, DataFrame or array
-        A table (CSV, TSV, Parquet or DataFrame) with an id and a label in each row, in any order and with or without a
-        header; or one label per node in the order of the nodes, as a column or an array (``.npy``). Of more than two
-        columns those named ``id`` and ``label`` or ``class`` are used, or else the first two.
-    ids : array (n,)
-        The ids of the nodes.
-
-    Raises
-    ------
-    InputError
-        There are more or fewer labels than nodes, an id has two, or no label is for an id that is there.
-    FormatError
-        The file cannot be read.
+    A table (CSV, TSV, Parquet or DataFrame) has an id and a label in each row, in any order and with or without a
+    header. A column or an array (``.npy``) has one label per node, in their order. Of more than two columns those named
+    ``id`` and ``label`` or ``class`` are used, or else the first two.
     """
     import pyarrow as pa
 
@@ -255,7 +250,7 @@ def read_labels(given: NodeRows, ids: AnyArray) -> Labels:
         _check_length("the array of labels" if not isinstance(given, str | PathLike) else str(given), labels, ids)
         return Labels("label", labels.astype(np.int64) if labels.dtype.kind in "ub" else labels)
     where = str(labels) if isinstance(labels, str | PathLike) else "the table of labels"
-    try:
+    with _reading(where, "labels"):
         if _is_frame(labels):
             names, columns = _label_fields(where, frame_table(labels, index=True))
         elif Path(where).suffix in (".parquet", ".pq"):
@@ -266,8 +261,6 @@ def read_labels(given: NodeRows, ids: AnyArray) -> Labels:
         columns = [column.combine_chunks().cast(pa.string()).fill_null("") for column in columns]
         for column in columns:
             column.validate(full=True)  # text of a damaged file may not be UTF-8
-    except (pa.ArrowException, OSError, UnicodeError, FormatError) as error:
-        raise FormatError(f"{where} cannot be read as labels: {str(error)[:400]}") from error
     if len(columns[0]) == 0:
         raise FormatError(f"{where} has no labels; it needs an id and a label in each row.")
     texts = np.asarray(columns[-1].to_numpy(zero_copy_only=False), dtype=object)

@@ -10,28 +10,65 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.arrays import Int64Array
-from graphquilt.errors import InputError
-from graphquilt.files import check_disk, translate_disk_errors
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array, refuse_masked
+from graphquilt.errors import FormatError, InputError
+from graphquilt.files import array_writer, check_disk, translate_disk_errors
 from graphquilt.files.stamps import remember
 from graphquilt.graph.checks import index_type
-from graphquilt.graph.files import DESCRIPTION, write_description
-from graphquilt.graph.reading.assembly import MERGE_RULES, Duplicates, histogram, log_removed
-from graphquilt.graph.reading.buckets import BLOCKS, Plan, fill_buckets, sort_buckets
-from graphquilt.graph.reading.edge_columns import BadRows
-from graphquilt.graph.reading.edge_source import EdgeSource, edge_source
-from graphquilt.graph.reading.sources import TextOptions
+from graphquilt.graph.files import DESCRIPTION, open_array, write_description
+from graphquilt.graph.reading.assembly import MERGE_RULES, Duplicates, log_removed, merge_rows, place_edges
+from graphquilt.graph.reading.edge_columns import BadRows, EdgeTable, RowTally
+from graphquilt.graph.reading.ids import signed
+from graphquilt.graph.reading.sources import TextOptions, edge_ends, open_text, parquet_table
+from graphquilt.graph.reading.spool import spool_edges
 from graphquilt.graph.structure import Graph
 from graphquilt.progress import ProgressCallback, report
 
+_BLOCKS = 1 << 16  # of rows, by which edges are counted
 _WORK = "building-"  # begins the name of the working folder
 _LARGE_INDEX = 1 << 31  # bytes; up to this, ids are taken as they are, however few edges there are
+Batch = tuple[AnyArray, AnyArray, Float64Array | None]  # source, target, weights
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeSource:
+    """Edges that a build reads in the same batches as often as it needs to."""
+
+    n_edges: int
+    batches: Callable[[], Iterator[Batch]]
+    n_nodes: int | None = None  # if it is known without reading
+    node_ids: dict[str, Any] | None = None  # what the description of a graph says of node_ids.npy
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How the rows are cut into buckets, and what the first pass counted."""
+
+    n_nodes: int
+    directed: bool
+    weighted: bool
+    shift: int  # a block has 2^shift rows
+    first: list[int]  # first row of each bucket, and n
+    loops: int
+    entries: int
+
+    @property
+    def arrays(self) -> dict[str, np.dtype[Any]]:
+        """The arrays of each bucket."""
+        dtypes = {"rows": np.dtype(np.uint32), "columns": np.dtype(index_type(self.n_nodes))}
+        return dtypes | ({"weights": np.dtype(np.float64)} if self.weighted else {})
 
 
 def build_csr(
@@ -69,15 +106,10 @@ def build_csr(
         Keep edges one-way.
     memory : int
         Bytes of working memory to stay near, at least 16 MiB.
-    columns : names or positions, optional
-        The columns that hold the source, the target and, if there are to be weights, the weight; by default as for
-        :func:`read_edges`.
+    columns, bad_rows, duplicates
+        As for :func:`read_edges`.
     text : TextOptions
-        Header, delimiter and ids of a text file, as for :func:`read_edges`; by default they are guessed.
-    bad_rows : {"stop", "skip"}
-        What happens to rows that cannot be used, as for :func:`read_edges`.
-    duplicates : {"max", "sum", "last", "count"}
-        Which weight an edge has that is there more than once, as for :func:`read_edges`.
+        Header, delimiter and ids of a text file, as for :func:`read_edges`.
     progress : callable, optional
 
     Examples
@@ -105,12 +137,15 @@ def build_csr(
                 memory=memory,
                 progress=progress,
             )
-            source = source.with_ones() if duplicates == "count" else source
+            if duplicates == "count":
+                read = source.batches
+                source = replace(source, batches=lambda: ((u, v, np.ones(len(u))) for u, v, _ in read()))
             plan = _plan(source, progress, n_nodes=n_nodes, directed=directed, memory=memory)
-            check_disk(target, plan.n_bytes, "building this graph")
+            room = plan.entries * sum(kind.itemsize for kind in plan.arrays.values()) + 8 * (plan.n_nodes + 1)
+            check_disk(target, room, "building this graph")  # of buckets, which become columns, and of the index
             (target / DESCRIPTION).unlink(missing_ok=True)
-            fill_buckets(source, work, plan, progress)
-            arrays, differing = sort_buckets(work, plan, progress, MERGE_RULES[duplicates])
+            _fill_buckets(source, work, plan, progress)
+            arrays, differing = _sort_buckets(work, plan, progress, MERGE_RULES[duplicates])
             n_entries = arrays["indices"]["shape"][0]
             log_removed(
                 source.n_edges, plan.loops, plan.n_nodes, n_entries, differing, directed=directed, duplicates=duplicates
@@ -123,39 +158,106 @@ def build_csr(
     return Graph.open(target)
 
 
+def edge_source(
+    edges: npt.ArrayLike | str | PathLike[str],
+    work: Path,
+    *,
+    columns: tuple[str | int, ...] | None,
+    text: TextOptions,
+    bad_rows: BadRows,
+    n_nodes: int | None,
+    memory: int,
+    progress: ProgressCallback | None,
+) -> EdgeSource:
+    """Return what reads edges; text is read and numbered in the folder ``work``."""
+    batch = min(memory // 256, 1 << 26)
+    if not isinstance(edges, str | PathLike):
+        refuse_masked(edges=edges)
+        return array_source(np.asanyarray(edges), batch)
+    path = Path(edges)
+    if path.suffix == ".npy":
+        return array_source(open_array(path), batch)
+    files = sorted(path.glob("**/*.parquet")) if path.is_dir() else [path]
+    if not files or not all(file.is_file() for file in files):
+        raise FormatError(f"{path} is neither a file of edges nor a folder that holds Parquet files.")
+    if path.suffix == ".npz":
+        raise InputError(f"{path}: .npz is not read out of core. Save the edges as .npy, or leave --memory out.")
+    if path.is_dir() or path.suffix in (".parquet", ".pq"):
+        table = parquet_table(files, path, columns, batch)
+    else:
+        table = open_text(path, columns, text)
+    if table.unit == "row" and table.ids == "integer":
+        return _integer_source(table, bad_rows)
+    read = partial(spool_edges, folder=work, n_nodes=n_nodes, bad_rows=bad_rows, memory=memory, progress=progress)
+    if (spool := read(table)) is None and table.below_header is not None:
+        spool = read(table.below_header())
+    assert spool is not None  # the first row is a header now
+    return EdgeSource(spool.n_edges, partial(spool.batches, batch), spool.n_nodes, spool.node_ids)
+
+
+def _integer_source(table: EdgeTable, bad_rows: BadRows) -> EdgeSource:
+    """Return a source of integers that are taken as they are; they are read once, to count them."""
+    n_edges, largest, tally = 0, -1, table.tally()
+
+    def batches(tally: RowTally) -> Iterator[Batch]:
+        for rows in table.batches(tally):
+            u, v = (signed(table.where, np.asarray(ids)) for ids in (rows.source, rows.target))
+            yield u, v, rows.weights
+
+    for u, v, _ in batches(tally):
+        n_edges, largest = n_edges + len(u), max(largest, int(u.max(initial=-1)), int(v.max(initial=-1)))
+    tally.close(bad_rows)
+    return EdgeSource(n_edges, lambda: batches(table.tally()), largest + 1 if n_edges else None)
+
+
+def array_source(edges: AnyArray, batch: int) -> EdgeSource:
+    """Return a source of the edges in an array, mapped or not, which copies ``batch`` of them at a time."""
+    u, v = edge_ends(edges)
+
+    def batches() -> Iterator[Batch]:
+        for start in range(0, len(u), batch):
+            part = slice(start, start + batch)
+            yield signed(None, np.array(u[part])), signed(None, np.array(v[part])), None
+
+    return EdgeSource(len(u), batches)
+
+
 def _plan(
     source: EdgeSource, progress: ProgressCallback | None, *, n_nodes: int | None, directed: bool, memory: int
-) -> Plan:
+) -> _Plan:
     """Count the entries of each block of rows, and cut the rows into buckets."""
-    total = source.n_edges
+    total, n = source.n_edges, source.n_nodes if n_nodes is None else n_nodes
     if total == 0 and n_nodes is None:
         raise InputError("there are no edges. Give n_nodes to make a graph of isolated nodes.")
-    n = n_nodes if source.n_nodes is None else source.n_nodes
     n = 1 + max(int(max(u.max(), v.max())) for u, v, _ in source.batches()) if n is None else n
     _check_size(n, total, memory, stated=n_nodes is not None or source.node_ids is not None)
     shift = max(0, int(n - 1).bit_length() - 16)
-    counts = np.zeros(BLOCKS + 1, dtype=np.int64)
+    counts = np.zeros(_BLOCKS, dtype=np.int64)
     loops, done, weighted = 0, 0, False
     for u, v, w in source.batches():
-        more, bad = histogram(u, v, n, shift, not directed, counts)
-        if bad >= 0:
+        outside = (np.minimum(u, v) < 0) | (np.maximum(u, v) >= n)
+        if outside.any():
+            bad = int(outside.argmax())
             raise InputError(
                 f"edge {done + bad} joins {u[bad]} and {v[bad]}, but ids run from 0 to {n - 1}. "
                 + ("State a larger n_nodes." if n_nodes is not None else "Ids must not be negative.")
             )
+        kept = u != v
+        for rows in (u,) if directed else (u, v):
+            counts += np.bincount(rows[kept] >> shift, minlength=_BLOCKS)
         weighted = w is not None
-        loops += more
+        loops += len(u) - int(kept.sum())
         done += len(u)
         report(progress, "counting edges", done, total)
     width = 12 if not weighted and index_type(n) is np.int32 else 20
     first = _cut(counts, shift, n, memory // (3 * width))
-    return Plan(n, directed, weighted, shift, first, loops, int(counts.sum()))
+    return _Plan(n, directed, weighted, shift, first, loops, int(counts.sum()))
 
 
 def _check_size(n: int, n_edges: int, memory: int, *, stated: bool) -> None:
     """Refuse a number of nodes whose rows cannot be sorted within the memory, or that one stray id seems to make."""
     index = f"an index of {8e-9 * n:.3g} GB"
-    if n < 0 or n > BLOCKS * (memory // 60):
+    if n < 0 or n > _BLOCKS * (memory // 60):
         raise InputError(
             f"{n} nodes need {index}, more than can be built within {memory} bytes of memory. Number the nodes "
             "from 0 without gaps, or allow more memory."
@@ -177,3 +279,62 @@ def _cut(counts: Int64Array, shift: int, n: int, most: int) -> list[int]:
             filled = 0
         filled += int(counts[block])
     return [*first, n]
+
+
+def _fill_buckets(source: EdgeSource, work: Path, plan: _Plan, progress: ProgressCallback | None) -> None:
+    """Append every entry to its bucket: its row, counted from the first of the bucket, its column and its weight."""
+    first = np.array(plan.first, dtype=np.int64)
+    bucket = np.searchsorted(first, np.arange(_BLOCKS, dtype=np.int64) << plan.shift, side="right") - 1
+    bucket = bucket.astype(np.uint16)  # which NumPy sorts in linear time
+    n_buckets, done = len(first) - 1, 0
+    for b in range(n_buckets):
+        for name in plan.arrays:
+            (work / f"{b}.{name}").touch()
+    for u, v, w in source.batches():
+        if len(u) and not (min(u.min(), v.min()) >= 0 and max(u.max(), v.max()) < plan.n_nodes):
+            raise InputError("the edges have changed since they were counted. Run the same command again.")
+        kept = u != v
+        # Both directions of an edge one after the other: a stable order makes sums the same in both, to the bit.
+        ends = [(u, v)] if plan.directed else [(u, v), (v, u)]
+        rows, columns = (np.stack([pair[side][kept] for pair in ends], axis=1).ravel() for side in (0, 1))
+        of_entry = bucket[rows >> plan.shift]
+        order = np.argsort(of_entry, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(np.bincount(of_entry, minlength=n_buckets))])
+        parts: dict[str, AnyArray] = {"rows": rows - first[of_entry], "columns": columns}
+        parts |= {} if w is None else {"weights": np.repeat(w[kept], len(ends))}
+        parts = {name: parts[name].astype(kind, copy=False)[order] for name, kind in plan.arrays.items()}
+        for b in np.flatnonzero(np.diff(starts)):
+            for name, values in parts.items():
+                with (work / f"{b}.{name}").open("ab") as file:
+                    file.write(values[starts[b] : starts[b + 1]].data.cast("B"))
+        done += len(u)
+        report(progress, "distributing edges", done, source.n_edges)
+
+
+def _sort_buckets(
+    work: Path, plan: _Plan, progress: ProgressCallback | None, rule: int
+) -> tuple[dict[str, dict[str, Any]], int]:
+    """Turn one bucket after the other into rows of the CSR.
+
+    Return shape, type and checksum of its arrays, and how many entries differ from a duplicate.
+    """
+    dtypes = {"indptr": np.dtype(np.int64), "indices": plan.arrays["columns"]}
+    dtypes |= {"weights": np.dtype(np.float64)} if plan.weighted else {}
+    differing = 0
+    with ExitStack() as stack:
+        files = {name: stack.enter_context(array_writer(work / f"{name}.npy", kind)) for name, kind in dtypes.items()}
+        for b, (begin, end) in enumerate(pairwise(plan.first)):
+            parts = {name: np.fromfile(work / f"{b}.{name}", dtype=kind) for name, kind in plan.arrays.items()}
+            for name in parts:
+                (work / f"{b}.{name}").unlink()
+            rows = parts["rows"], parts["columns"], parts.get("weights", np.empty(0))
+            rows = place_edges(*rows, False, end - begin, begin, parts["columns"][:0])[:3]
+            del parts
+            ends, indices, weights, more = merge_rows(*rows, rule)
+            differing += more
+            files["indptr"].append(ends[b > 0 :] + files["indices"].length)
+            files["indices"].append(indices)
+            if plan.weighted:
+                files["weights"].append(weights)
+            report(progress, "sorting edges", b + 1, len(plan.first) - 1)
+    return {name: file.entry for name, file in files.items()}, differing

@@ -11,7 +11,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.errors import FormatError, InputError
-from graphquilt.graph.reading.edge_columns import SOURCES, TARGETS, choose_edge_columns
+from graphquilt.graph.reading.edge_columns import SOURCES, TARGETS, WEIGHTS, choose_edge_columns
 from graphquilt.graph.reading.edges import read_edges
 from graphquilt.graph.reading.ids import integer_ids
 from graphquilt.graph.reading.node_tables import NodeRows
@@ -106,26 +106,18 @@ def _read_columns(path: Path, columns: Columns, *, timed: bool) -> list[pa.Chunk
 
 def _places(path: Path, columns: Columns, names: list[str] | None, width: int, timed: bool) -> tuple[int, ...]:
     """Return the positions of source and target, and of the time if it is wanted: the third, or one with its name."""
-
-    def choose(given: Columns, words: list[str] | None, count: int) -> tuple[int, ...]:
-        return choose_edge_columns(path, given, words, count, holds_numbers=lambda _: False, examples=lambda _: [])
-
-    if not timed:
-        return choose(columns, names, width)[:2]
-    known = [k for k, name in enumerate(names or ()) if name.strip().lower() in _TIMES]
-    if columns is None and names is None and width == 3:
-        columns = (0, 1, 2)
-    if columns is None and len(known) == 1 and names is not None:
-        others = [k for k in range(width) if k != known[0]]
-        ends = choose(None, [names[k] for k in others], width - 1)
-        return others[ends[0]], others[ends[1]], known[0]
-    if columns is None or len(columns) != 3:
+    columns = (0, 1, 2) if timed and columns is None and names is None and width == 3 else columns
+    third = _TIMES if timed else WEIGHTS
+    places = choose_edge_columns(
+        path, columns, names, width, holds_numbers=lambda _: False, examples=lambda _: [], third=third
+    )
+    if timed and len(places) != 3:
         shown = f"{width} columns" if names is None else f"the columns {', '.join(map(repr, names[:20]))}"
         raise InputError(
             f"{path} has {shown}; a half-life takes three, source, target and time, for example --columns "
             f"'{','.join((names or list('012'))[:3])}'."
         )
-    return choose(columns, names, width)
+    return places if timed else places[:2]
 
 
 def _integers_or_text(columns: list[pa.ChunkedArray]) -> list[AnyArray]:

@@ -70,16 +70,20 @@ def open_text(path: Path, columns: Columns, options: TextOptions) -> EdgeTable:
         and stated is None
         and not any(n.lower() in known for n in names for known in (WEIGHTS, *ENDS))
     ):
-        tell_of_header(path, names[places[0]], names[places[1]], "it has words, and numbers below them")
+        _tell_of_header(path, names[places[0]], names[places[1]], "it has words, and numbers below them")
 
     def batches(tally: RowTally) -> Iterator[EdgeRows]:
         for block in table.blocks(places, header=named):
             yield clean_rows(block.columns, tally, block.lines, block.broken)
 
-    return EdgeTable(path, "line", options.ids, batches, may_begin_with_names=stated is None and not named)
+    def below_header() -> EdgeTable:
+        _tell_of_header(path, *(table.rows[0][place] for place in places[:2]), "its words occur nowhere else")
+        return open_text(path, columns, options._replace(header=True))
+
+    return EdgeTable(path, "line", options.ids, batches, below_header if stated is None and not named else None)
 
 
-def tell_of_header(path: Place, source: str, target: str, reason: str) -> None:
+def _tell_of_header(path: Place, source: str, target: str, reason: str) -> None:
     """Say in the log that the first row was taken as a header."""
     message = "%s: the first row, %r and %r, was taken as a header, because %s. %s"
     logger.warning(message, path, source[:40], target[:40], reason, _NO_HEADER)
@@ -184,16 +188,12 @@ def plain_column(path: Place, column: pa.Array, first: int) -> pa.Array:
         column = column.cast(pa.large_string())
     try:
         column.validate(full=True)
-    except pa.ArrowInvalid:
-        for row, value in enumerate(column.cast(pa.large_binary(), safe=False)):
-            try:
-                (value.as_py() or b"").decode()
-            except UnicodeDecodeError as error:
-                raise FormatError(
-                    f"{path}, row {first + row}: the id {value.as_py()[:80]!r} is not text in UTF-8 ({error.reason}). "
-                    "Write the file again with the ids as UTF-8."
-                ) from None
-        raise
+    except pa.ArrowInvalid as error:
+        values = enumerate(column.cast(pa.large_binary(), safe=False).to_pylist(), start=first)
+        row, value = next((k, v) for k, v in values if v is not None and v.decode(errors="ignore").encode() != v)
+        raise FormatError(
+            f"{path}, row {row}: the id {value[:80]!r} is not text in UTF-8. Write the ids as UTF-8."
+        ) from error
     return column
 
 

@@ -18,11 +18,10 @@ from graphquilt.errors import FormatError, InputError
 from graphquilt.files import array_writer, map_array, temporary_array
 from graphquilt.graph.reading.edge_columns import BadRows, EdgeTable
 from graphquilt.graph.reading.ids import (
-    LEAST_ROWS,
     Census,
+    begins_with_names,
     check_room,
     collect_runs,
-    lone_first_row,
     place_of,
     settle_kind,
     sort_names,
@@ -88,7 +87,7 @@ def spool_edges(
         count, entry = _merge(folder, sizes, longest, memory // 4, progress)
         if n_nodes is not None and count != n_nodes:
             raise InputError(f"{table.where} has {count} text ids, and {n_nodes} nodes are stated. Leave n_nodes out.")
-        if kind == "text" and table.may_begin_with_names and _begins_with_names(folder, lengths, count):
+        if kind == "text" and table.below_header is not None and _begins_with_names(folder, lengths, count):
             return None
     pa.default_memory_pool().release_unused()
     spool = Spool(folder, lengths, sum(lengths), count, weighted, entry)
@@ -217,12 +216,10 @@ def _merge(
 
 
 def _begins_with_names(folder: Path, lengths: list[int], n_nodes: int) -> bool:
-    if sum(lengths) < LEAST_ROWS:
-        return False
     counts = temporary_array((n_nodes,), np.uint8)
     spool = Spool(folder, lengths, 0, n_nodes, False, None)
     for u, v, _ in spool.batches(1 << 20):
         for ids in (u, v):
             numbers, more = np.unique(ids, return_counts=True)
             counts[numbers] = np.minimum(2, counts[numbers] + np.minimum(more, 2))
-    return lone_first_row(counts, (np.stack([u, v]) for u, v, _ in spool.batches(1 << 20)))
+    return begins_with_names(sum(lengths), counts, (np.stack([u, v]) for u, v, _ in spool.batches(1 << 20)))
