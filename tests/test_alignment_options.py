@@ -62,14 +62,6 @@ def test_hierarchical_with_noise_is_nearly_as_good():
     assert steps.residual < 1e-4
 
 
-def test_given_clusters_that_fall_apart_are_split():
-    made = quilt(12, 3, degree=2, seed=6)  # a ring: even and odd patches do not touch
-    alignment = gq.align(made.patches, made.edges, clusters=np.arange(12) // 3 % 2)
-    assert fitted(made.points, gq.centroid(made.patches, alignment))[1] < 1e-8
-    scattered = gq.align(made.patches, made.edges, clusters=np.arange(12) % 2)
-    assert fitted(made.points, gq.centroid(made.patches, scattered))[1] < 1e-8
-
-
 def test_robust_reaches_every_level():
     made = quilt(60, 4, degree=12, noise=0.1, wrong=0.2, seed=7)
     plain = gq.align(made.patches, made.edges, branching=20)

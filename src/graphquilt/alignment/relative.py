@@ -41,6 +41,10 @@ class Extents(NamedTuple):
     means: Float64Array  # (p, d)
     covariances: FloatArray  # (p, d, d)
 
+    def take(self, patches: Int64Array) -> Extents:
+        """Return those of the ``patches (k,)`` named."""
+        return Extents(self.units[patches], self.means[patches], self.covariances[patches])
+
 
 def patch_extents(patches: Sequence[PatchLike], dim: int) -> Extents:
     """Return the extents of all patches, from at most about ``SAMPLE`` rows of each."""
