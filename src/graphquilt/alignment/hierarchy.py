@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from concurrent.futures import Executor
 from dataclasses import replace
+from itertools import starmap
 from typing import NamedTuple
 
 import numpy as np
 
 from graphquilt.alignment.connection import Connection
 from graphquilt.alignment.fit import EdgeTable
-from graphquilt.alignment.measuring import results
 from graphquilt.alignment.relative import Extents, edge_errors, turn_rows
 from graphquilt.alignment.statistics import OverlapStatistics
 from graphquilt.alignment.synchronisation import (
@@ -142,7 +142,9 @@ def synchronise_parts(
     table = EdgeTable(edges, np.zeros(m), statistics.sizes.copy(), np.ones(m), np.zeros(m, dtype=np.int64))
     whole = replace(Alignment.identity(len(labels), statistics.dim), edge_table=table, robust=options.robust)
     whole = worst = replace(whole, motions=options.motions)
-    for done, (c, part) in enumerate(zip(several, results(executor, synchronise, map(task, several)), strict=True)):
+    tasks = map(task, several)
+    parts = starmap(synchronise, tasks) if executor is None else executor.map(synchronise, *zip(*tasks, strict=True))
+    for done, (c, part) in enumerate(zip(several, parts, strict=True)):
         whole.scales[members[c]], whole.translations[members[c]] = part.scales, part.translations
         whole.rotations[members[c]] = part.rotations
         for name in ("errors", "weights", "trust", "undetermined"):

@@ -80,7 +80,7 @@ def align(
         How much to trust each row of each patch, for instance :func:`graphquilt.coverage_weights`; positive. A shared
         node counts with the product of its two weights.
     executor : concurrent.futures.Executor, optional
-        Measures the overlaps and aligns the clusters of a level; None is a plain loop.
+        Aligns the clusters of a level; None is a plain loop.
     progress : function of a Progress, optional
 
     Raises
@@ -122,7 +122,7 @@ def _align(
     component = components(pairs, p)
     if p == 1:
         return Alignment.identity(1, dim), component
-    statistics = measure_overlaps(numbered, index, pairs, least=least, executor=executor, progress=progress)
+    statistics = measure_overlaps(numbered, index, pairs, least=least, progress=progress)
     extents = patch_extents(numbered, dim) if options.motions.rotate else None
     node_sets = index.nodes if options.robust else ()
     del patches, numbered, index  # neither open files nor node lists are needed any more
