@@ -139,7 +139,6 @@ def align_statistics(
     statistics: OverlapStatistics | Sequence[OverlapStatistics],
     edges: npt.ArrayLike,
     *,
-    n_patches: int | None = None,
     names: Sequence[str] | None = None,
     scale: bool = False,
     rotate: bool = True,
@@ -158,10 +157,8 @@ def align_statistics(
         Of m overlaps.
     edges : int array (m, 2)
         The patches a and b of each overlap.
-    n_patches : int, optional
-        By default one more than the largest number in ``edges``.
     names : sequence of p strings, optional
-        What error messages call the patches; by default their numbers.
+        What error messages call the p patches; by default their numbers.
     scale, rotate, translate, robust, tol, branching, executor, progress
         As for :func:`align`.
 
@@ -177,7 +174,7 @@ def align_statistics(
     options = AlignOptions(motions=motions, robust=robust, tol=tol, branching=branching)
     if not isinstance(statistics, OverlapStatistics):
         statistics = OverlapStatistics.concatenate(statistics)
-    p = _patch_count(edges, n_patches, names)
+    p = int(np.max(edges, initial=0)) + 1 if names is None else len(names)
     given = checked_pairs(edges, p)
     if len(given) != len(statistics):
         raise InputError(
@@ -191,16 +188,6 @@ def align_statistics(
     statistics, pairs = statistics.flipped(given[:, 0] > given[:, 1]), np.sort(given, axis=1)
     result = synchronise_levels(statistics, pairs, p, options, executor=executor, progress=progress)
     return replace(result, n_stranded=-1 if len(result.left_out) else 0)
-
-
-def _patch_count(edges: npt.ArrayLike, n_patches: int | None, names: Sequence[str] | None) -> int:
-    if n_patches is not None and names is not None and n_patches != len(names):
-        raise InputError(f"there are {n_patches} patches and {len(names)} names; give one name per patch.")
-    if names is not None:
-        return len(names)
-    if n_patches is not None:
-        return n_patches
-    return int(np.max(edges, initial=0)) + 1
 
 
 def _compared_pairs(index: PatchIndex, edges: npt.ArrayLike | None, *, connected: bool) -> Int64Array:

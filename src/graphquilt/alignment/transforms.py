@@ -150,25 +150,24 @@ class Alignment(Fit):
     def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> Alignment:
         """Undo ``to_arrays``, or raise FormatError; other arrays are ignored."""
         check_layout(arrays, ARRAYS, version=FORMAT, what=WHAT, remedy=REMEDY)
-        a = {name: _numbers(name, np.asarray(arrays[name])) for name in ARRAYS}
         try:
-            table = EdgeTable(*(a[name] for name in COLUMNS))
-            residual, next_residual, drift, uncertainty, stranded = (float(a[name]) for name in FIGURES)
+            a = {name: _numbers(name, np.asarray(arrays[name])) for name in ARRAYS}
             robust, free = _flags(arrays, "robust", ()), _flags(arrays, "motions", (3,))
-            transforms = a["scales"], a["rotations"], a["translations"]
-            frame = FrameFit.from_arrays(arrays, np.size(a["scales"]))
-            alignment = cls(*transforms, table, a["eigenvalues"], residual, next_residual, drift, frame=frame)
-            motions = None if free is None else Motions(scale=free[0], rotate=free[1], translate=free[2])
-            alignment = replace(alignment, robust=bool(robust), motions=motions)
-            alignment = replace(alignment, uncertainty=uncertainty, n_stranded=int(stranded))
+            values: dict[str, Any] = {name: a[name] for name in ("scales", "rotations", "translations", "eigenvalues")}
+            values |= {name: float(a[name]) for name in FIGURES}
+            alignment = cls(
+                **values | {"n_stranded": int(a["n_stranded"])},
+                edge_table=EdgeTable(*(a[name] for name in COLUMNS)),
+                robust=bool(robust),
+                frame=FrameFit.from_arrays(arrays, np.size(a["scales"])),
+                motions=None if free is None else Motions(scale=free[0], rotate=free[1], translate=free[2]),
+            )
+            p, dim, pairs = alignment.n_patches, alignment.dim, alignment.edges
+            if dim == 0 or (pairs.size and not 0 <= pairs.min() <= pairs.max() < p):
+                numbers = f"{pairs.min(initial=p)} to {pairs.max(initial=0)}"
+                raise InputError(f"of {p} patches in {dim} dimensions, it has edges between the patches {numbers}.")
         except (InputError, TypeError) as error:
             raise FormatError(f"this is not {WHAT}: {error} {REMEDY}") from error
-        p, pairs = alignment.n_patches, alignment.edges
-        if alignment.dim == 0 or (pairs.size and not 0 <= pairs.min() <= pairs.max() < p):
-            raise FormatError(
-                f"this is not an alignment: of {p} patches in {alignment.dim} dimensions, it has edges between the "
-                f"patches {pairs.min(initial=p)} to {pairs.max(initial=0)}. Align again to make one."
-            )
         return alignment
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -195,13 +194,10 @@ def _numbers(name: str, array: AnyArray) -> AnyArray:
     """Return an array of a file as the numbers that an alignment has under this name."""
     whole = name in INTEGERS
     if array.dtype.kind not in ("iu" if whole else "iuf"):
-        raise FormatError(
-            f"this is not an alignment: its {name} are {array.dtype} and not {'whole ' if whole else ''}numbers. "
-            "Align again to make one."
-        )
+        raise InputError(f"its {name} are {array.dtype} and not {'whole ' if whole else ''}numbers.")
     numbers = array.astype(np.int64 if whole else np.float64)
     if not np.isfinite(numbers).all():
-        raise FormatError(f"this is not an alignment: its {name} are not finite. Align again to make one.")
+        raise InputError(f"its {name} are not finite.")
     return numbers
 
 
@@ -215,10 +211,9 @@ def _flags(arrays: Mapping[str, AnyArray], name: str, shape: tuple[int, ...]) ->
 
 def with_worst_fit(alignment: Alignment, parts: Sequence[Alignment]) -> Alignment:
     """Return ``alignment`` with the smallest spectral gap and the largest other figures among its ``parts``."""
-    loosest, residual = min(parts, key=lambda part: part.spectral_gap), max(part.residual for part in parts)
-    uncertainty, eigenvalues = max(part.uncertainty for part in parts), loosest.eigenvalues
-    worst = replace(alignment, eigenvalues=eigenvalues, residual=residual, uncertainty=uncertainty)
-    return replace(worst, next_residual=loosest.next_residual)
+    loosest = min(parts, key=lambda part: part.spectral_gap)
+    worst = {name: max(getattr(part, name) for part in parts) for name in ("residual", "uncertainty")}
+    return replace(alignment, eigenvalues=loosest.eigenvalues, next_residual=loosest.next_residual, **worst)
 
 
 def with_fixed_frame(alignment: Alignment) -> Alignment:
