@@ -93,11 +93,11 @@ def authors_way(patches, edges, n):
 
 def embedding_error(X, points):
     """Relative error of an embedding against the points, after one rotation and shift."""
-    from graphquilt.linalg.procrustes import centred, relative_rotation
+    from graphquilt.linalg.procrustes import centred, nearest_orthogonal
 
     some = slice(None, None, max(1, len(X) // 500_000))  # of very many points some are enough
     a, b = centred(X[some])[0], centred(points[some])[0]
-    return float(np.linalg.norm(a @ relative_rotation(a, b) - b) / np.linalg.norm(b))
+    return float(np.linalg.norm(a @ nearest_orthogonal(a.T @ b) - b) / np.linalg.norm(b))
 
 
 def compared_alignment(p, d, k, noise):

@@ -50,10 +50,6 @@ def brittle(graph, seed):
     return graph.features[:, :2] + 0.0
 
 
-def first_features(graph):
-    return graph.features
-
-
 @pytest.mark.parametrize(
     "embedder",
     [
@@ -117,9 +113,6 @@ def test_a_scikit_learn_object_is_an_embedder():
     assert embedder.dim == 3
     assert embedder.transformer.random_state is None
     check_embedder(embedder)
-    on_features = gq.TransformerEmbedder(decomposition.PCA(2), matrix=first_features)
-    graph = gq.Graph(sp.csr_array((9, 9)), np.random.default_rng(0).random((9, 5)))
-    assert on_features(graph, 0).shape == (9, 2)
     with pytest.raises(gq.errors.InputError, match="dict has no fit_transform"):
         gq.TransformerEmbedder({})
 

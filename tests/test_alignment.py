@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 import graphquilt as gq
 from graphquilt.alignment import measuring, patch_index, rotations
 from graphquilt.alignment.fit import EdgeTable
-from graphquilt.linalg import relative_rotation
+from graphquilt.linalg import nearest_orthogonal
 from graphquilt.testing import quilt, random_rotations
 
 
 def fitted(X, Y, *, scale=True):
     """Y after the similarity (or rigid motion) that brings it nearest to X, and the error relative to X's spread."""
     a, b = Y - Y.mean(axis=0), X - X.mean(axis=0)
-    R = relative_rotation(a, b)
+    R = nearest_orthogonal(a.T @ b)
     factor = np.sum(a @ R * b) / np.sum(a * a) if scale else 1.0
     return factor * a @ R + X.mean(axis=0), np.linalg.norm(factor * a @ R - b) / np.linalg.norm(b)
 

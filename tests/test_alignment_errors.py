@@ -153,8 +153,6 @@ def test_a_tolerance_that_is_none(made):
 def test_hierarchy_options(made):
     with pytest.raises(gq.errors.InputError, match=r"branching .* at least 2; it is 1"):
         gq.align(made.patches, branching=1)
-    with pytest.raises(gq.errors.InputError, match=r"there are 4 patches and clusters of shape \(3,\)"):
-        gq.align(made.patches, clusters=[0, 1, 2])
 
 
 def test_centroid_options(made):

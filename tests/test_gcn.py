@@ -194,16 +194,6 @@ def test_other_devices_compute_the_same(monkeypatch):
         np.testing.assert_allclose(ours, theirs, **CLOSE)
 
 
-def test_a_list_of_entries_multiplies_like_csr():
-    graph = random_graph()
-    A = gcn.normalized_adjacency(graph)
-    rows, columns = (torch.as_tensor(index.astype(np.int64)) for index in A.tocoo().coords)
-    entries = gcn.Entries(rows, columns, torch.as_tensor(A.data, dtype=torch.float32), 60)
-    x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
-    csr = gcn.multiply(gcn.sparse_tensor(A), x)
-    np.testing.assert_allclose(gcn.multiply(entries, x), csr, atol=1e-6)
-
-
 def test_the_normalized_adjacency_is_that_of_pyg():
     from torch_geometric.nn.conv.gcn_conv import gcn_norm
 

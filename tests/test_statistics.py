@@ -249,14 +249,14 @@ def test_bad_edges_and_unconnected_patches():
     statistics, names = measured(made.patches, made.edges), [f"bank-{k}" for k in "abcdef"]
     with pytest.raises(InputError, match="there are 1 edges and"):
         gq.align_statistics(statistics, made.edges[:1])
-    with pytest.raises(InputError, match="6 patches and 2 names"):
-        gq.align_statistics(statistics, made.edges, n_patches=6, names=["a", "b"])
+    with pytest.raises(InputError, match="names a patch that is not there; there are 2"):
+        gq.align_statistics(statistics, made.edges, names=["a", "b"])
     inner = (made.edges != 2).all(axis=1)
     message = r"2 groups with no edge between them: \{bank-a, bank-b, .*\}; \{bank-c\}\."
     with pytest.raises(DisconnectedError, match=message):
         gq.align_statistics(statistics.take(inner), made.edges[inner], names=names)
     with pytest.raises(DisconnectedError, match="2 groups"):
-        gq.align_statistics(statistics, made.edges, n_patches=7)
+        gq.align_statistics(statistics, made.edges, names=[*names, "bank-g"])
 
 
 def test_overlaps_that_are_too_small_or_one_point():

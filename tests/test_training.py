@@ -236,9 +236,6 @@ def test_a_device_that_is_not_there_is_named():
             gq.errors.InputError, match=r"'cuda' is not available: torch .* finds 0 CUDA devices. Use device='cpu'"
         ):
             gq.VGAE(3, device="cuda")(graph, 0)
-    if not torch.backends.mps.is_available():
-        with pytest.raises(gq.errors.InputError, match="'mps' is not available"):
-            gq.VGAE(3, device="mps")(graph, 0)
     with pytest.raises(gq.errors.InputError, match="the device 'tpu' is not known"):
         gq.VGAE(3, device="tpu")(graph, 0)
 

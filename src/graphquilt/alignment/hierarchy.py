@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from concurrent.futures import Executor
 from dataclasses import replace
+from itertools import starmap
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from graphquilt.alignment.connection import Connection
 from graphquilt.alignment.fit import EdgeTable
-from graphquilt.alignment.measuring import results
 from graphquilt.alignment.relative import Extents, edge_errors, turn_rows
 from graphquilt.alignment.statistics import OverlapStatistics
 from graphquilt.alignment.synchronisation import (
@@ -28,26 +27,11 @@ from graphquilt.alignment.synchronisation import (
 )
 from graphquilt.alignment.transforms import Alignment, with_fixed_frame, with_worst_fit
 from graphquilt.arrays import Float64Array, Int64Array
-from graphquilt.errors import InputError
 from graphquilt.linalg import adjacency, components, nearest_orthogonal, unit
 from graphquilt.progress import ProgressCallback, report
 
-BRANCHING = 100  # patches aligned at a time if only clusters are given
 SWEEPS = 5  # of the whole patch graph after the last level
 CHUNK = 2**18  # entries of d × d matrices worked on at a time
-
-
-def check_levels(branching: int | None, clusters: npt.ArrayLike | None, p: int) -> Int64Array | None:
-    """Refuse a branching or clusters that cannot be used for ``p`` patches; return the clusters as an array."""
-    if branching is not None and (not isinstance(branching, int | np.integer) or branching < 2):
-        raise InputError(
-            f"branching is how many patches are aligned at once, a whole number of at least 2; it is {branching}."
-        )
-    if clusters is None:
-        return None
-    if np.shape(clusters) != (p,):
-        raise InputError(f"there are {p} patches and clusters of shape {np.shape(clusters)}; give one per patch.")
-    return np.asarray(clusters, dtype=np.int64)
 
 
 def synchronise_levels(
@@ -56,20 +40,20 @@ def synchronise_levels(
     p: int,
     options: AlignOptions,
     *,
-    branching: int | None,
-    clusters: Int64Array | None,
     executor: Executor | None,
     progress: ProgressCallback | None,
     extents: Extents | None = None,
 ) -> Alignment:
     """Align ``p`` patches from the statistics of ``edges (m, 2)``, i < j, which join all of them.
 
-    With a ``branching`` or ``clusters`` they are aligned level by level, otherwise all at once.
+    With a ``branching`` they are aligned level by level, otherwise all at once.
     """
-    if clusters is None and (branching is None or p <= branching):
-        return synchronise(statistics, edges, p, options, progress, extents=extents if branching is None else None)
-    level = _Level(statistics, edges, p, BRANCHING if branching is None else branching, options, executor, progress)
-    polished = _polished(level, _align_level(level, _cut(level) if clusters is None else clusters))
+    if options.branching is None:
+        return synchronise(statistics, edges, p, options, extents, progress=progress)
+    if p <= options.branching:
+        return synchronise(statistics, edges, p, options, progress=progress)
+    level = _Level(statistics, edges, p, options.branching, options, executor, progress)
+    polished = _polished(level, _align_level(level))
     report(progress, "synchronised", 1, 1)
     return with_fixed_frame(polished) if options.motions.rotate else polished
 
@@ -89,8 +73,6 @@ class _Level(NamedTuple):
 
 def _cut(level: _Level) -> Int64Array:
     """Cut a patch graph into clusters of about ``branching`` patches, cutting small overlaps rather than large ones."""
-    if level.n <= level.branching:
-        return np.zeros(level.n, dtype=np.int64)
     from graphquilt.graph import Graph
     from graphquilt.patches import default_partitioner
 
@@ -98,24 +80,30 @@ def _cut(level: _Level) -> Int64Array:
     return np.asarray(default_partitioner(-(-level.n // level.branching))(graph), dtype=np.int64)
 
 
-def _align_level(level: _Level, labels: Int64Array) -> Alignment:
-    """Align one level and all above it; of each edge the result knows the trust and the undetermined directions."""
-    p, edges = level.n, level.edges
+def _align_level(level: _Level) -> Alignment:
+    """Align one level and all above it; of each edge the result knows the undetermined directions."""
+    p, edges, options = level.n, level.edges, level.options
+    labels = np.zeros(p, dtype=np.int64) if p <= level.branching else _cut(level)
     inside = labels[edges[:, 0]] == labels[edges[:, 1]]
     labels = components(edges[inside], p)  # a cluster whose patches are not connected is split
     count = int(labels.max()) + 1
     if count in (1, p):
-        return synchronise(level.statistics, edges, p, level.options, level.progress)
-    lower, worst = _align_clusters(level, labels, count)
+        return synchronise(level.statistics, edges, p, options, progress=level.progress)
+    lower = synchronise_parts(
+        level.statistics,
+        edges,
+        labels,
+        options,
+        executor=level.executor,
+        progress=level.progress,
+        what=f"clusters of level {level.number}",
+    )
     pairs, which = np.unique(np.sort(labels[edges[~inside]], axis=1), axis=0, return_inverse=True)
     joined = _joined(level.statistics, edges, np.flatnonzero(~inside), which.ravel(), lower=lower, labels=labels)
-    upper_level = level._replace(statistics=joined, edges=pairs, n=count, number=level.number + 1)
-    upper = _align_level(upper_level, _cut(upper_level))
-    undetermined = np.array(lower.undetermined)
-    undetermined[~inside] = upper.undetermined[which.ravel()]
-    table = replace(lower.edge_table, undetermined=undetermined)
+    upper = _align_level(level._replace(statistics=joined, edges=pairs, n=count, number=level.number + 1))
+    lower.undetermined[~inside] = upper.undetermined[which.ravel()]
     _move(lower, upper, labels)
-    return with_worst_fit(replace(lower, edge_table=table), [*worst, upper])
+    return with_worst_fit(lower, [lower, upper])
 
 
 def _move(lower: Alignment, upper: Alignment, labels: Int64Array) -> None:
@@ -128,29 +116,42 @@ def _move(lower: Alignment, upper: Alignment, labels: Int64Array) -> None:
         lower.translations[here] = part.translations
 
 
-def _align_clusters(level: _Level, labels: Int64Array, count: int) -> tuple[Alignment, list[Alignment]]:
-    """Return the alignment of each cluster in itself, put together, and the ones with the worst figures."""
-    edges, d = level.edges, level.statistics.dim
-    members = [np.flatnonzero(labels == c) for c in range(count)]
-    inside = labels[edges[:, 0]] == labels[edges[:, 1]]
-    rows = [np.flatnonzero(inside & (labels[edges[:, 0]] == c)) for c in range(count)]
-    several = [c for c in range(count) if len(members[c]) > 1]
-    tasks = (
-        (level.statistics.take(rows[c]), np.searchsorted(members[c], edges[rows[c]]), len(members[c]), level.options)
-        for c in several
-    )
-    whole = Alignment.identity(level.n, d)
-    undetermined = np.zeros(len(edges), dtype=np.int64)
-    worst: list[Alignment] = []
-    for done, (c, part) in enumerate(zip(several, results(level.executor, synchronise, tasks), strict=True)):
+def synchronise_parts(
+    statistics: OverlapStatistics,
+    edges: Int64Array,
+    labels: Int64Array,
+    options: AlignOptions,
+    *,
+    executor: Executor | None,
+    progress: ProgressCallback | None,
+    what: str,
+    extents: Extents | None = None,
+) -> Alignment:
+    """Align the patches of each of the ``labels (p,)`` alone; the result has the worst figures of all of them.
+
+    Edges between two parts are in the table of the result, as if nothing were known of them.
+    """
+    m, part_of = len(edges), np.where(labels[edges[:, 0]] == labels[edges[:, 1]], labels[edges[:, 0]], -1)
+    several = np.flatnonzero(np.bincount(labels) > 1).tolist()
+    members, rows = ({c: np.flatnonzero(of == c) for c in several} for of in (labels, part_of))
+
+    def task(c: int) -> tuple[object, ...]:
+        measured, pairs = statistics.take(rows[c]), np.searchsorted(members[c], edges[rows[c]])
+        return measured, pairs, len(members[c]), options, None if extents is None else extents.take(members[c])
+
+    table = EdgeTable(edges, np.zeros(m), statistics.sizes.copy(), np.ones(m), np.zeros(m, dtype=np.int64))
+    whole = replace(Alignment.identity(len(labels), statistics.dim), edge_table=table, robust=options.robust)
+    whole = worst = replace(whole, motions=options.motions)
+    tasks = map(task, several)
+    parts = starmap(synchronise, tasks) if executor is None else executor.map(synchronise, *zip(*tasks, strict=True))
+    for done, (c, part) in enumerate(zip(several, parts, strict=True)):
         whole.scales[members[c]], whole.translations[members[c]] = part.scales, part.translations
         whole.rotations[members[c]] = part.rotations
-        undetermined[rows[c]] = part.undetermined
-        worst = [with_worst_fit(part.take([0]), [part, *worst])]
-        report(level.progress, f"clusters of level {level.number}", done + 1, len(several))
-    ones = np.ones(len(edges))
-    table = EdgeTable(edges, 0 * ones, level.statistics.sizes, ones, undetermined)
-    return replace(whole, edge_table=table, robust=level.options.robust, motions=level.options.motions), worst
+        for name in ("errors", "weights", "trust", "undetermined"):
+            getattr(table, name)[rows[c]] = getattr(part.edge_table, name)
+        worst = with_worst_fit(whole, [part, worst])
+        report(progress, what, done + 1, len(several))
+    return worst
 
 
 def _joined(

@@ -6,10 +6,10 @@ A lazy sequence that opens a file when it is indexed is as good as a list: see p
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +23,10 @@ from graphquilt.kernels import one_blas_thread, read_only, thread_count
 from graphquilt.patches.graph import check_overlap
 from graphquilt.progress import ProgressCallback, report
 
-Patches: TypeAlias = Sequence[PatchLike] | Mapping[int, PatchLike]
 OpenPatch: TypeAlias = tuple[IntArray, FloatArray, Float64Array, float]  # ids, coordinates, weights, magnitude
 Measured: TypeAlias = tuple[Int64Array, Float64Array, Float64Array, Float64Array, FloatArray]
-Result = TypeVar("Result")
 
-CHUNK = 2**21  # entries of d × d matrices that a worker sends back at a time
-REPORT = 2**24  # and those after which threads wait for each other and progress is reported
+REPORT = 2**24  # entries of d × d matrices after which threads wait for each other and progress is reported
 GROUP = 16  # the compiled pass gets this many patches at a time
 RECENT = 16  # how many other patches stay as the compiled pass takes them, for the edges that follow
 POINT = 1e-12  # points closer together than this share of their size are one point
@@ -71,67 +68,30 @@ def measure_overlaps(
     edges: Int64Array,
     *,
     least: int = 1,
-    executor: Executor | None = None,
     progress: ProgressCallback | None = None,
 ) -> OverlapStatistics:
     """Measure the overlap of the two patches of each of ``edges (m, 2)``; fewer than ``least`` nodes are an error.
 
-    Without an executor the edges are shared among as many threads as the settings of the user allow. Every overlap is
-    measured by one thread: the result does not depend on their number.
+    The edges are shared among as many threads as the settings of the user allow. Every overlap is measured by one
+    thread: the result does not depend on their number.
     """
-    measured = _empty(len(edges), index.dim, empty_products)
+    m, d = len(edges), index.dim
+    products = empty_products(m, d)
+    measured = np.empty(m, dtype=np.int64), np.ones(m), np.zeros((m, 2, d)), np.zeros((m, 2)), products
+    prepared, size = _Prepared(patches, index), max(1, REPORT // d**2)
     # Edges of one patch follow each other, and it is opened only once or a few times.
-    order, done = np.lexsort((edges[:, 0], edges[:, 1])), 0
-    report(progress, "overlaps", 0, len(edges))
-    for part in _measured_chunks(_Prepared(patches, index), edges, order, measured, least=least, executor=executor):
-        done += part
-        report(progress, "overlaps", done, len(edges))
+    order = np.lexsort((edges[:, 0], edges[:, 1]))
+    report(progress, "overlaps", 0, m)
+    for start in range(0, m, size):
+        rows = order[start : start + size]
+        _measure_rows(prepared, edges, rows, measured, least=least)
+        report(progress, "overlaps", start + len(rows), m)
     return OverlapStatistics(*measured)
 
 
-def _measured_chunks(
-    prepared: _Prepared,
-    edges: Int64Array,
-    order: Int64Array,
-    measured: Measured,
-    *,
-    least: int,
-    executor: Executor | None,
-) -> Iterator[int]:
-    """Write the statistics of runs of edges, and yield how many; an executor gets the patches that each run needs."""
-    entries = prepared.index.dim**2
-    if executor is None:
-        threads, size = thread_count(), max(1, REPORT // entries)
-        for start in range(0, len(order), size):
-            rows = order[start : start + size]
-            _measure_rows(prepared, edges, rows, measured, least=least, threads=threads)
-            yield len(rows)
-        return
-    size = max(1, min(CHUNK // entries, -(-len(edges) // 16)))
-    chunks = [order[start : start + size] for start in range(0, len(order), size)]
-    tasks = [(prepared.needed(edges[rows]), edges[rows], least) for rows in chunks]
-    for rows, part in zip(chunks, results(executor, _measure_chunk, tasks), strict=True):
-        for whole, piece in zip(measured, part, strict=True):
-            whole[rows] = piece
-        yield len(rows)
-
-
-def _empty(m: int, dim: int, products: Callable[[int, int], FloatArray]) -> Measured:
-    return np.empty(m, dtype=np.int64), np.ones(m), np.zeros((m, 2, dim)), np.zeros((m, 2)), products(m, dim)
-
-
-def _measure_chunk(prepared: _Prepared, edges: Int64Array, least: int) -> Measured:
-    """Measure the overlaps of some edges on one thread, in a worker."""
-    measured = _empty(len(edges), prepared.index.dim, lambda m, dim: np.empty((m, dim, dim)))
-    _measure_rows(prepared, edges, np.arange(len(edges)), measured, least=least, threads=1)
-    return measured
-
-
-def _measure_rows(
-    prepared: _Prepared, edges: Int64Array, rows: Int64Array, measured: Measured, *, least: int, threads: int
-) -> None:
+def _measure_rows(prepared: _Prepared, edges: Int64Array, rows: Int64Array, measured: Measured, *, least: int) -> None:
     """Measure the overlaps of the edges ``rows (r,)`` in groups that need few patches; one thread measures a group."""
-    pairs = edges[rows]
+    pairs, threads = edges[rows], thread_count()
     with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[None]] = deque()
         for start, stop, numbers in _groups(pairs):
@@ -170,7 +130,7 @@ def _groups(edges: Int64Array) -> Iterator[tuple[int, int, list[int]]]:
 class _Prepared(dict[int, OpenPatch]):
     """Patches as the compiled pass takes them; the last few stay so, and all that stay open anyway."""
 
-    def __init__(self, patches: Patches, index: PatchIndex) -> None:
+    def __init__(self, patches: Sequence[PatchLike], index: PatchIndex) -> None:
         super().__init__()
         self.patches, self.index = patches, index
 
@@ -188,23 +148,3 @@ class _Prepared(dict[int, OpenPatch]):
                 del self[next(iter(self))]
         self[k] = (read_only(index.nodes[k]), read_only(X), read_only(weights), index.magnitudes[k])
         return self[k]
-
-    def needed(self, edges: Int64Array) -> _Prepared:
-        """Return what ``edges`` need; a lazy sequence stays as it is, and a worker opens the patches that it needs."""
-        numbers, index = np.unique(edges).tolist(), self.index
-        nodes, rows = {k: index.nodes[k] for k in numbers}, {k: index.rows[k] for k in numbers}
-        weights = None if index.weights is None else {k: index.weights[k] for k in numbers}
-        patches = self.patches
-        part = {k: patches[k] for k in numbers} if isinstance(patches, list | tuple) else patches
-        magnitudes = {k: index.magnitudes[k] for k in numbers}
-        return _Prepared(part, PatchIndex(nodes, rows, index.dim, index.dtype, magnitudes, weights))
-
-
-def results(
-    executor: Executor | None, function: Callable[..., Result], tasks: Iterable[tuple[object, ...]]
-) -> Iterator[Result]:
-    """Yield ``function(*task)`` of each task, in order; without an executor only when it is needed."""
-    if executor is None:
-        return (function(*task) for task in tasks)
-    futures = [executor.submit(function, *task) for task in tasks]
-    return (future.result() for future in futures)

@@ -34,12 +34,12 @@ USUAL = 512  # that number where the system does not say
 class PatchIndex:
     """The rows of the nodes in each patch."""
 
-    nodes: Sequence[IntArray] | Mapping[int, IntArray]  # of each patch, in ascending order
-    rows: Sequence[IntArray | None] | Mapping[int, IntArray | None]  # those of the nodes; None if in this order already
+    nodes: Sequence[IntArray]  # of each patch, in ascending order
+    rows: Sequence[IntArray | None]  # those of the nodes; None if in this order already
     dim: int
     dtype: np.dtype[Any]  # of the coordinates as they are measured
-    magnitudes: Sequence[float] | Mapping[int, float]  # the median of the largest coordinate of each node of a patch
-    weights: Mapping[int, Float64Array] | Sequence[Float64Array] | None = None  # of the rows of each patch
+    magnitudes: Sequence[float]  # the median of the largest coordinate of each node of a patch
+    weights: Sequence[Float64Array] | None = None  # of the rows of each patch
 
     @property
     def n_patches(self) -> int:
@@ -140,7 +140,7 @@ def row_weights(value: npt.ArrayLike, k: int, rows: int) -> Float64Array:
     return w
 
 
-def stranded_nodes(node_sets: Sequence[IntArray] | Mapping[int, IntArray], left_out: Int64Array) -> IntArray:
+def stranded_nodes(node_sets: Sequence[IntArray], left_out: Int64Array) -> IntArray:
     """Return the nodes, ascending, that only the patches ``left_out (k,)`` have."""
     if len(left_out) == 0:
         return np.empty(0, dtype=np.int64)
@@ -165,9 +165,6 @@ class OpenPatches(LazySequence[PatchLike]):
     def __init__(self, patches: Sequence[PatchLike]) -> None:
         self.patches, self._open, self._maps = patches, dict[int, PatchLike](), set[int]()
         self._files, self._bytes = int(max(0, _file_limit() - RESERVED) * FILES), MEMORY
-
-    def __reduce__(self) -> tuple[Any, tuple[object, ...]]:
-        return OpenPatches, (self.patches,)
 
     def __len__(self) -> int:
         return len(self.patches)

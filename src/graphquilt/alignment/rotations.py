@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
@@ -73,17 +75,14 @@ def synchronise_rotations(
     spanning tree, or from ``start (n*d, d)``, the eigenvectors of a similar problem, and is improved by preconditioned
     block Rayleigh-Ritz steps, which cost O(m d^3) each, at most ``max_iterations`` in each of three stages.
 
-    ``edges (m, 2)`` are a connected graph on 0..n-1, each edge once; if they are sorted by their second vertex,
-    ``rotations (m, d, d)`` are used without a copy. ``weights (m,)`` are positive. No eigenvector has a residual norm
-    above ``tol``: otherwise a ConvergenceError carries the norm reached.
+    ``edges (m, 2)`` are a connected graph on 0..n-1, each edge once; products are faster if they are sorted by their
+    second vertex. ``weights (m,)`` are positive. No eigenvector has a residual norm above ``tol``: otherwise a
+    ConvergenceError carries the norm reached.
     """
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     d = rotations.shape[1] if len(pairs) else 0
     if n == 1 or d == 0:
         raise ValueError("synchronisation needs at least two vertices and one edge")
-    order = np.argsort(pairs[:, 1], kind="stable")
-    if np.any(np.diff(order) != 1):
-        pairs, rotations, weights = pairs[order], rotations[order], np.asarray(weights)[order]
     w = np.asarray(weights, dtype=np.float64)
     # Only ratios matter. A power of two changes no digit, and keeps tiny weights from vanishing in products.
     connection = Connection(pairs, rotations, np.ldexp(w, -np.frexp(w.max())[1]), n)
@@ -131,7 +130,13 @@ def _iterative(
         lengths = np.sqrt(connection.degrees).astype(gauge.dtype)
         start = (lengths[:, None, None] * gauge).reshape(n * d, d)
     single = scalar_preconditioner(connection, gauge, second, np.float32)
-    watch = _Watch(progress, tol)
+    steps = count()
+
+    def watch(_values: Float64Array, residuals: Float64Array) -> bool:
+        values = {"residual": float(residuals.max(initial=0.0)), "wanted": tol}
+        report(progress, "rotation steps", next(steps), values=values)
+        return False
+
     stage = partial(lowest_eigenpairs, max_iterations=max_iterations, patience=PATIENCE, stop=watch)
     iterations = 0
     if rotation_misfit(connection.edges, connection.rotations, gauge).max() > tol:
@@ -160,28 +165,21 @@ def _iterative(
         # All residuals are small, but a vector in the complement has a lower Rayleigh quotient, so one of the d lowest
         # eigenvectors was missed.
         block = np.hstack([block, following.vectors.astype(np.float64)])
-    pairs = _guarded(connection, block, slow, watch, max_iterations=max_iterations)
+    pairs = _guarded(connection, block, slow, watch, tol=tol, max_iterations=max_iterations)
     iterations += pairs.iterations
     if pairs.residuals[:d].max() > tol and n * d <= DENSE_RESCUE:
         return replace(_dense(connection, tol), iterations=iterations)
     return _rotations(connection, pairs._replace(iterations=iterations), tol)
 
 
-class _Watch:
-    """Reports every step of a solve, with the largest residual, and never stops it."""
-
-    def __init__(self, progress: ProgressCallback | None, tol: float) -> None:
-        self.progress, self.tol, self.steps = progress, tol, 0
-
-    def __call__(self, _values: Float64Array, residuals: Float64Array) -> bool:
-        values = {"residual": float(residuals.max(initial=0.0)), "wanted": self.tol}
-        report(self.progress, "rotation steps", self.steps, values=values)
-        self.steps += 1
-        return False
-
-
 def _guarded(
-    connection: Connection, block: FloatArray, slow: Float64Array, watch: _Watch, *, max_iterations: int
+    connection: Connection,
+    block: FloatArray,
+    slow: Float64Array,
+    watch: Callable[[Float64Array, Float64Array], bool],
+    *,
+    tol: float,
+    max_iterations: int,
 ) -> Eigenpairs:
     """Solve where the first two stages fail: much noise, or hardly a gap below the d-th eigenvalue.
 
@@ -189,7 +187,7 @@ def _guarded(
     itself assumes nothing. The rate at which a block of d vectors converges depends on the distance between eigenvalues
     d and d + 1, which may be zero; with g guard vectors, on that between d and d + g + 1 (Knyazev 2001).
     """
-    n, d, tol = connection.n, connection.dim, watch.tol
+    n, d = connection.n, connection.dim
     # The basis of a step has three times as many columns as the block and must fit into the whole space.
     width = min(d + min(max(GUARDS, d // 2), MAX_GUARDS), n * d // 3)
     if block.shape[1] < width:
@@ -228,15 +226,15 @@ def _in_single(connection: Connection) -> Connection:
     return Connection(connection.edges, rotations, connection.weights, connection.n)
 
 
-def _guards(gauge: FloatArray, slow: Float64Array, count: int) -> Float64Array:
-    """Return starting vectors ``(n*d, count)`` for the eigenvectors that follow the d lowest ones.
+def _guards(gauge: FloatArray, slow: Float64Array, number: int) -> Float64Array:
+    """Return starting vectors ``(n*d, number)`` for the eigenvectors that follow the d lowest ones.
 
     Without noise those are the slowest scalar eigenvector times any constant vector, in the frame of ``gauge (n, d,
     d)``. The random part gives the vectors a share of every other eigenvector.
     """
     n, d, _ = gauge.shape
     rng = np.random.default_rng(0)
-    vectors = (slow[:, None, None] * (gauge @ rng.normal(size=(d, count)))).reshape(n * d, count)
+    vectors = (slow[:, None, None] * (gauge @ rng.normal(size=(d, number)))).reshape(n * d, number)
     size = np.linalg.norm(vectors) / np.sqrt(vectors.size)
     return np.asarray(vectors + 0.1 * size * rng.normal(size=vectors.shape))
 

@@ -191,7 +191,7 @@ def _numbers(name: str, array: AnyArray) -> AnyArray:
 
 def _refuse(bad: BoolArray, message: str, start: int = 0) -> None:
     """Raise if any of the overlaps ``start, start + 1, ...`` is ``bad (k, ...)``."""
-    rows = np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))
+    rows = np.flatnonzero(bad.any(axis=tuple(range(1, bad.ndim))))
     if len(rows):
         raise InputError(f"{message}. This is not so for {len(rows)} overlaps, the first is number {start + rows[0]}.")
 

@@ -51,10 +51,16 @@ class AlignOptions:
     motions: Motions = Motions()
     robust: bool = False
     tol: float = 1e-5
+    branching: int | None = None
 
     def __post_init__(self) -> None:
         if not self.tol > 0:
             raise InputError(f"tol is the residual to reach and must be positive; it is {self.tol}.")
+        if self.branching is not None and not (isinstance(self.branching, int | np.integer) and self.branching >= 2):
+            raise InputError(
+                "branching is how many patches are aligned at once, a whole number of at least 2; it is "
+                f"{self.branching}."
+            )
 
 
 def synchronise(
@@ -62,9 +68,9 @@ def synchronise(
     edges: Int64Array,
     p: int,
     options: AlignOptions,
-    progress: ProgressCallback | None = None,
-    *,
     extents: Extents | None = None,
+    *,
+    progress: ProgressCallback | None = None,
 ) -> Alignment:
     """Align ``p`` patches from the statistics of ``edges (m, 2)``, i < j, which join all of them."""
     if not (options.motions.free or options.robust):  # all patches lie in one frame: only the errors are of interest
@@ -74,7 +80,8 @@ def synchronise(
         errors = edge_errors(statistics, edges, still, absolute=True)
         report(progress, "synchronised", 1, 1)
         return replace(still, edge_table=replace(table, errors=errors))
-    measured = relative_transforms(statistics, edges, rotate=options.motions.rotate, extents=extents)
+    free = options.motions
+    measured = relative_transforms(statistics, edges, rotate=free.rotate, scale=free.scale, extents=extents)
     trust = edge_trust(statistics, edges, measured.misfits) if options.robust else np.ones(len(edges))
     for judgement in range(1 + JUDGEMENTS):
         alignment = _solve_steps(statistics, edges, measured, p, options=options, trust=trust, progress=progress)

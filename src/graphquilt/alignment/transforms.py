@@ -93,17 +93,6 @@ class Alignment(Fit):
         turned = np.asarray(X, dtype=np.float64) @ self.rotations[k]
         return np.asarray(self.scales[k] * turned + self.translations[k])
 
-    def undo(self, k: int, X: npt.ArrayLike) -> Float64Array:
-        """Return global coordinates ``X (r, d)`` as patch k has them, (r, d): the inverse of :meth:`apply`.
-
-        Examples
-        --------
-        >>> Alignment.identity(3, 2).undo(1, [[4.0, 5.0]]).tolist()
-        [[4.0, 5.0]]
-        """
-        moved = (np.asarray(X, dtype=np.float64) - self.translations[k]) / self.scales[k]
-        return np.asarray(moved @ self.rotations[k].T)
-
     def compose(self, following: Alignment) -> Alignment:
         """Return the alignment that does this one and then, patch by patch, the ``following`` one.
 
@@ -135,23 +124,14 @@ class Alignment(Fit):
         """Say in plain words how good the fit is, what is doubtful and what to change; ``names`` are of the patches."""
         return verdict(self, names)
 
-    def extend(
-        self,
-        patches: Sequence[PatchLike],
-        new_patch: PatchLike,
-        *,
-        replaces: int | None = None,
-        motions: Motions | None = None,
-    ) -> Alignment:
-        """Place one more patch, or a new version of one, against the others without solving everything again.
+    def extend(self, patches: Sequence[PatchLike], new_patch: PatchLike) -> Alignment:
+        """Place one more patch against the others, without solving everything again.
 
         The p ``patches`` are those of this alignment, in its order, and stay where they are; ``drift`` grows. The new
-        patch takes the place of patch ``replaces``, or becomes number p. An OverlapError says that it shares fewer than
-        d + 1 nodes with every other. It has the ``motions`` of the others, unless you state some; a patch is turned and
-        shifted if those are not known.
+        patch becomes number p, and has the ``motions`` of the others, or is turned and shifted if those are not known.
+        An OverlapError says that it shares fewer than d + 1 nodes with every other.
         """
-        moved = motions or self.motions or Motions()
-        return place_patch(patches, new_patch, self, replaces=replaces, motions=moved)
+        return place_patch(patches, new_patch, self)
 
     def to_arrays(self) -> dict[str, AnyArray]:
         """Return the alignment as flat arrays by name, as a file holds them; ``format`` is the version of the layout.
@@ -170,25 +150,24 @@ class Alignment(Fit):
     def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> Alignment:
         """Undo ``to_arrays``, or raise FormatError; other arrays are ignored."""
         check_layout(arrays, ARRAYS, version=FORMAT, what=WHAT, remedy=REMEDY)
-        a = {name: _numbers(name, np.asarray(arrays[name])) for name in ARRAYS}
         try:
-            table = EdgeTable(*(a[name] for name in COLUMNS))
-            residual, next_residual, drift, uncertainty, stranded = (float(a[name]) for name in FIGURES)
+            a = {name: _numbers(name, np.asarray(arrays[name])) for name in ARRAYS}
             robust, free = _flags(arrays, "robust", ()), _flags(arrays, "motions", (3,))
-            transforms = a["scales"], a["rotations"], a["translations"]
-            frame = FrameFit.from_arrays(arrays, np.size(a["scales"]))
-            alignment = cls(*transforms, table, a["eigenvalues"], residual, next_residual, drift, frame=frame)
-            motions = None if free is None else Motions(scale=free[0], rotate=free[1], translate=free[2])
-            alignment = replace(alignment, robust=bool(robust), motions=motions)
-            alignment = replace(alignment, uncertainty=uncertainty, n_stranded=int(stranded))
+            values: dict[str, Any] = {name: a[name] for name in ("scales", "rotations", "translations", "eigenvalues")}
+            values |= {name: float(a[name]) for name in FIGURES}
+            alignment = cls(
+                **values | {"n_stranded": int(a["n_stranded"])},
+                edge_table=EdgeTable(*(a[name] for name in COLUMNS)),
+                robust=bool(robust),
+                frame=FrameFit.from_arrays(arrays, np.size(a["scales"])),
+                motions=None if free is None else Motions(scale=free[0], rotate=free[1], translate=free[2]),
+            )
+            p, dim, pairs = alignment.n_patches, alignment.dim, alignment.edges
+            if dim == 0 or (pairs.size and not 0 <= pairs.min() <= pairs.max() < p):
+                numbers = f"{pairs.min(initial=p)} to {pairs.max(initial=0)}"
+                raise InputError(f"of {p} patches in {dim} dimensions, it has edges between the patches {numbers}.")
         except (InputError, TypeError) as error:
             raise FormatError(f"this is not {WHAT}: {error} {REMEDY}") from error
-        p, pairs = alignment.n_patches, alignment.edges
-        if alignment.dim == 0 or (pairs.size and not 0 <= pairs.min() <= pairs.max() < p):
-            raise FormatError(
-                f"this is not an alignment: of {p} patches in {alignment.dim} dimensions, it has edges between the "
-                f"patches {pairs.min(initial=p)} to {pairs.max(initial=0)}. Align again to make one."
-            )
         return alignment
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -215,13 +194,10 @@ def _numbers(name: str, array: AnyArray) -> AnyArray:
     """Return an array of a file as the numbers that an alignment has under this name."""
     whole = name in INTEGERS
     if array.dtype.kind not in ("iu" if whole else "iuf"):
-        raise FormatError(
-            f"this is not an alignment: its {name} are {array.dtype} and not {'whole ' if whole else ''}numbers. "
-            "Align again to make one."
-        )
+        raise InputError(f"its {name} are {array.dtype} and not {'whole ' if whole else ''}numbers.")
     numbers = array.astype(np.int64 if whole else np.float64)
     if not np.isfinite(numbers).all():
-        raise FormatError(f"this is not an alignment: its {name} are not finite. Align again to make one.")
+        raise InputError(f"its {name} are not finite.")
     return numbers
 
 
@@ -235,10 +211,9 @@ def _flags(arrays: Mapping[str, AnyArray], name: str, shape: tuple[int, ...]) ->
 
 def with_worst_fit(alignment: Alignment, parts: Sequence[Alignment]) -> Alignment:
     """Return ``alignment`` with the smallest spectral gap and the largest other figures among its ``parts``."""
-    loosest, residual = min(parts, key=lambda part: part.spectral_gap), max(part.residual for part in parts)
-    uncertainty, eigenvalues = max(part.uncertainty for part in parts), loosest.eigenvalues
-    worst = replace(alignment, eigenvalues=eigenvalues, residual=residual, uncertainty=uncertainty)
-    return replace(worst, next_residual=loosest.next_residual)
+    loosest = min(parts, key=lambda part: part.spectral_gap)
+    worst = {name: max(getattr(part, name) for part in parts) for name in ("residual", "uncertainty")}
+    return replace(alignment, eigenvalues=loosest.eigenvalues, next_residual=loosest.next_residual, **worst)
 
 
 def with_fixed_frame(alignment: Alignment) -> Alignment:
@@ -250,32 +225,32 @@ def with_fixed_frame(alignment: Alignment) -> Alignment:
     return replace(alignment, rotations=rotations, translations=translations - translations.mean(axis=0))
 
 
-def place_patch(
-    patches: Sequence[PatchLike], new_patch: PatchLike, alignment: Alignment, *, replaces: int | None, motions: Motions
-) -> Alignment:
+def place_patch(patches: Sequence[PatchLike], new_patch: PatchLike, alignment: Alignment) -> Alignment:
     """Return ``alignment`` with a new patch, placed against every other that shares at least d + 1 nodes with it.
 
     Its rotation solves its own row of the eigenproblem with all other rows fixed, S = polar(sum_j w_j R_j S_j); its
-    scale and translation are the weighted means of those that fit its neighbours. Only ``motions`` are fitted. The
-    ``drift`` grows by a bound on the distance to the rotations of a full solve.
+    scale and translation are the weighted means of those that fit its neighbours. The ``drift`` grows by a bound on the
+    distance to the rotations of a full solve.
     """
-    p = alignment.n_patches
+    p, dim, motions = alignment.n_patches, alignment.dim, alignment.motions or Motions()
     if len(patches) != p:
         raise InputError(f"the alignment has {p} patches, but {len(patches)} were given.")
-    if replaces is not None and not 0 <= replaces < p:
-        raise InputError(f"patch {replaces} cannot be replaced; there are {p}, 0 to {p - 1}.")
-    number = p if replaces is None else replaces
-    neighbours, overlapping = _neighbours(patches, new_patch, number)
-    at = len(neighbours)
-    index = index_patches(overlapping)
-    if index.dim != alignment.dim:
-        raise InputError(f"the new patch has {index.dim} dimensions and the alignment has {alignment.dim}.")
-    fixed = alignment.take(neighbours)
-    local = np.stack([np.full(at, at), np.arange(at)], axis=1)
-    numbers, least = [*neighbours.tolist(), number], index.dim + 1
-    statistics = measure_overlaps(overlapping, index, local, least=least)
-    check_statistics(statistics, local, least=least, names=numbers)
-    measured = relative_transforms(statistics, local)  # all edges begin at the new patch, so their order stays
+    new = index_patches([new_patch])
+    if new.dim != dim:
+        raise InputError(f"the new patch has {new.dim} dimensions and the alignment has {dim}.")
+    node_sets = (nodes for nodes, _ in (patches[k] for k in range(p)))
+    shared = np.array([np.isin(nodes, new.nodes[0]).sum() for nodes in node_sets])
+    neighbours = np.flatnonzero(shared > dim)
+    if not len(neighbours):
+        raise OverlapError(
+            f"the new patch shares at most {shared.max()} nodes with any other; placing it in {dim} dimensions needs "
+            f"{dim + 1}. Enlarge it."
+        )
+    overlapping, at = [*(patches[k] for k in neighbours.tolist()), new_patch], len(neighbours)
+    local, numbers = np.stack([np.full(at, at), np.arange(at)], axis=1), np.append(neighbours, p)
+    statistics = measure_overlaps(overlapping, index_patches(overlapping), local)
+    check_statistics(statistics, local, least=dim + 1, names=numbers.tolist())
+    measured, fixed = relative_transforms(statistics, local), alignment.take(neighbours)  # in the order of the edges
     share = statistics.sizes / statistics.sizes.sum()
     implied = measured.rotations @ fixed.rotations
     rotation = nearest_orthogonal(np.einsum("e,eij->ij", share, implied)) if motions.rotate else fixed.rotations[0]
@@ -286,38 +261,19 @@ def place_patch(
         scale = float(np.exp(share @ np.log(fixed.scales / ratios)))
     centres = fixed.scales[:, None] * np.einsum("ed,edk->ek", statistics.means[:, 1], fixed.rotations)
     offsets = centres + fixed.translations - scale * statistics.means[:, 0] @ rotation
-
-    def put(values: Float64Array, new: npt.ArrayLike) -> Float64Array:
-        return np.insert(values if replaces is None else np.delete(values, number, axis=0), number, new, axis=0)
-
-    scales, rotations = put(alignment.scales, scale), put(alignment.rotations, rotation)
-    translations = put(alignment.translations, offsets.mean(axis=0) if motions.translate else 0.0)
-    placed = replace(alignment, scales=scales, rotations=rotations, translations=translations)
-    pairs = np.sort(np.stack([neighbours, np.full(at, number)], axis=1), axis=1)
-    errors = np.minimum(edge_errors(statistics, np.asarray(numbers)[local], placed), 1)
+    translation = offsets.mean(axis=0) if motions.translate else np.zeros(dim)
+    placed = replace(
+        alignment,
+        scales=np.append(alignment.scales, scale),
+        rotations=np.concatenate([alignment.rotations, rotation[None]]),
+        translations=np.concatenate([alignment.translations, translation[None]]),
+    )
+    errors = np.minimum(edge_errors(statistics, numbers[local], placed), 1)
+    pairs = np.stack([neighbours, np.full(at, p)], axis=1)
     table = EdgeTable(pairs, errors, statistics.sizes, np.ones(at), measured.undetermined)
-    remaining = alignment.edge_table.take(~(alignment.edges == number).any(axis=1))
-    drift = _drift(implied - rotation, statistics.sizes, neighbours, replace(alignment, edge_table=remaining))
-    return replace(placed, edge_table=EdgeTable.concatenate([remaining, table]), drift=alignment.drift + drift)
-
-
-def _neighbours(patches: Sequence[PatchLike], new_patch: PatchLike, number: int) -> tuple[Int64Array, list[PatchLike]]:
-    """Return which patches share at least d + 1 nodes with the new one, and those patches with it as the last."""
-    new = index_patches([new_patch])
-    most, numbers = 0, []
-    for k in range(len(patches)):
-        if k != number:
-            nodes, _ = patches[k]
-            shared = int(np.isin(nodes, new.nodes[0]).sum())
-            most = max(most, shared)
-            if shared > new.dim:
-                numbers.append(k)
-    if not numbers:
-        raise OverlapError(
-            f"the new patch shares at most {most} nodes with any other; placing it in {new.dim} dimensions needs "
-            f"{new.dim + 1}. Enlarge it."
-        )
-    return np.asarray(numbers, dtype=np.int64), [*(patches[k] for k in numbers), new_patch]
+    drift = _drift(implied - rotation, statistics.sizes, neighbours, alignment)
+    table = EdgeTable.concatenate([alignment.edge_table, table])
+    return replace(placed, edge_table=table, drift=alignment.drift + drift)
 
 
 def _drift(misfit: Float64Array, weights: Float64Array, neighbours: Int64Array, alignment: Alignment) -> float:

@@ -110,11 +110,10 @@ class TransformerEmbedder:
     Parameters
     ----------
     transformer : object
-        ``fit_transform(matrix)`` returns (n, dim).
+        ``fit_transform(adjacency)`` returns (n, dim) for a SciPy CSR matrix; for anything else of the graph, wrap a
+        function in :class:`FunctionEmbedder`.
     dim : int, optional
         By default the object's ``n_components``.
-    matrix : callable, optional
-        Computes the argument of ``fit_transform`` from the graph; by default the adjacency as a SciPy CSR matrix.
     motions : Motions
         The motions that its embeddings are free in.
 
@@ -131,7 +130,6 @@ class TransformerEmbedder:
 
     transformer: Transformer
     dim: int = 0
-    matrix: Callable[[Graph], object] | None = None
     motions: Motions = Motions()
 
     def __post_init__(self) -> None:
@@ -147,9 +145,8 @@ class TransformerEmbedder:
         transformer = copy.deepcopy(self.transformer)
         if hasattr(transformer, "random_state"):
             transformer.random_state = int(np.random.SeedSequence(seed).generate_state(1)[0])
-        matrix = sp.csr_matrix(graph.adjacency) if self.matrix is None else self.matrix(graph)
         try:
-            return _floats(transformer.fit_transform(matrix))
+            return _floats(transformer.fit_transform(sp.csr_matrix(graph.adjacency)))
         except ValueError as error:
             name = type(transformer).__name__
             raise InputError(f"{name} cannot embed a graph of {graph.n_nodes} nodes: {error}") from error

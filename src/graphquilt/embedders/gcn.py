@@ -56,12 +56,8 @@ def normalized_adjacency(graph: Graph) -> sp.csr_array:
     return A
 
 
-def sparse_tensor(M: sp.csr_array, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Tensor | Entries:
+def sparse_tensor(M: sp.csr_array, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Tensor:
     """Return a torch CSR tensor of a SciPy matrix, with 32-bit indices where they suffice (torch converts others)."""
-    if device.startswith("mps"):
-        rows = np.repeat(np.arange(M.shape[0]), np.diff(M.indptr))
-        row, column = (torch.as_tensor(index, dtype=torch.int64, device=device) for index in (rows, M.indices))
-        return Entries(row, column, torch.as_tensor(M.data, dtype=dtype, device=device), M.shape[0])
     index = torch.int32 if max(*M.shape, M.nnz) < 2**31 else torch.int64
     # Features of a job are memory maps that cannot be written to, which torch warns about: copy them.
     M = M if M.data.flags.writeable and M.indices.flags.writeable and M.indptr.flags.writeable else M.copy()
@@ -74,11 +70,8 @@ def sparse_tensor(M: sp.csr_array, *, device: str = "cpu", dtype: torch.dtype = 
     )
 
 
-def multiply(A: Tensor | Entries, x: Tensor, out: Tensor | None = None) -> Tensor:
+def multiply(A: Tensor, x: Tensor, out: Tensor | None = None) -> Tensor:
     """Return A x, or add it to ``out``: faster than ``A @ x``, which allocates two arrays."""
-    if isinstance(A, Entries):
-        total = x.new_zeros(A.n_rows, x.shape[1]) if out is None else out
-        return total.index_add_(0, A.rows, A.values[:, None] * x.index_select(0, A.columns))
     total = x.new_empty(A.shape[0], x.shape[1]) if out is None else out
     return torch.addmm(total, A, x, beta=0 if out is None else 1, out=total)
 
@@ -87,7 +80,7 @@ class _Spread(torch.autograd.Function):
     """Â P."""
 
     @staticmethod
-    def forward(ctx: Context, A: Tensor | Entries, P: Tensor) -> Tensor:
+    def forward(ctx: Context, A: Tensor, P: Tensor) -> Tensor:
         ctx.A = A
         return multiply(A, P)
 
@@ -96,7 +89,7 @@ class _Spread(torch.autograd.Function):
         return None, multiply(ctx.A, g.contiguous())
 
 
-spread: Callable[[Tensor | Entries, Tensor], Tensor] = _Spread.apply
+spread: Callable[[Tensor, Tensor], Tensor] = _Spread.apply
 
 
 class _Project(torch.autograd.Function):
@@ -121,16 +114,6 @@ project: Callable[[Inputs, Tensor], Tensor] = _Project.apply
 
 
 @dataclass(frozen=True, eq=False)
-class Entries:
-    """A sparse matrix as a list of its entries, for devices without CSR products in torch (Metal)."""
-
-    rows: Tensor
-    columns: Tensor
-    values: Tensor
-    n_rows: int
-
-
-@dataclass(frozen=True, eq=False)
 class Inputs:
     """What a network gets of a graph: Â and the features, ready to be multiplied.
 
@@ -138,11 +121,11 @@ class Inputs:
     is X, or Â X if ``smoothed`` (the two products of a first layer then cost one).
     """
 
-    A: Tensor | Entries
+    A: Tensor
     n_nodes: int
     width: int
-    X: Tensor | Entries | None = None
-    blocks: Sequence[Tensor | Entries] = ()
+    X: Tensor | None = None
+    blocks: Sequence[Tensor] = ()
     dense: Tensor | None = None
     smoothed: bool = False
 

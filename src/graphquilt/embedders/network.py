@@ -56,7 +56,7 @@ class Network:
     featureless : {"identity", "degree"} or None
         The substitute for the features of a graph that has none: one free vector per node, or a code of the degree.
     device : str
-        "cpu", "cuda", "cuda:1", "mps".
+        "cpu", "cuda", "cuda:1".
     threads : int or None
         CPU threads of torch. The default is 1: patches are embedded in parallel, and the result does not depend on
         the number of cores. None does not change the setting of torch.

@@ -56,20 +56,14 @@ def threads(count: int | None) -> Iterator[None]:
 
 def check_device(name: str) -> None:
     """Refuse a device that this machine does not have."""
-    kind = name.split(":", maxsplit=1)[0]
-    if kind not in {"cpu", "cuda", "mps"}:
-        raise InputError(f"the device {name!r} is not known; choose 'cpu', 'cuda' (or 'cuda:1' …) or 'mps'.")
-    if kind == "cuda":
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        number = int(name.split(":")[1]) if ":" in name else 0
-        if number >= count:
-            raise InputError(
-                f"the device {name!r} is not available: torch {torch.__version__} finds {count} CUDA devices. "
-                "Use device='cpu', or install a torch built for CUDA and check the driver."
-            )
-    if kind == "mps" and not torch.backends.mps.is_available():
+    kind, _, number = name.partition(":")
+    if kind not in {"cpu", "cuda"}:
+        raise InputError(f"the device {name!r} is not known; choose 'cpu' or 'cuda' (or 'cuda:1' …).")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if kind == "cuda" and int(number or 0) >= count:
         raise InputError(
-            f"the device 'mps' is not available: torch {torch.__version__} finds no Metal device. Use device='cpu'."
+            f"the device {name!r} is not available: torch {torch.__version__} finds {count} CUDA devices. "
+            "Use device='cpu', or install a torch built for CUDA and check the driver."
         )
 
 

@@ -1,7 +1,7 @@
 """Linear algebra that knows nothing of nodes or patches: Procrustes, Laplacians, eigenvectors, and the free motions."""
 
 from graphquilt.linalg.laplacian import adjacency, components, conjugate_gradients, solve_grounded
-from graphquilt.linalg.procrustes import Motions, centred, nearest_orthogonal, polar, relative_rotation, unit
+from graphquilt.linalg.procrustes import Motions, centred, nearest_orthogonal, polar, unit
 from graphquilt.linalg.ranking import average_precision, hits_at, mean_reciprocal_rank, roc_auc
 from graphquilt.linalg.subspace import DENSE_ROWS, Operator, fixed_signs, leading_eigenpairs
 
@@ -20,7 +20,6 @@ __all__ = [
     "mean_reciprocal_rank",
     "nearest_orthogonal",
     "polar",
-    "relative_rotation",
     "roc_auc",
     "solve_grounded",
     "unit",

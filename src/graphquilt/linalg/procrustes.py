@@ -1,7 +1,7 @@
 """Orthogonal matrices nearest to given ones, and how one set of points must be scaled and turned to fit another.
 
-Points are rows. If ``a = s_a * Z @ Q_a + t_a`` and ``b = s_b * Z @ Q_b + t_b`` are two views of the same ``Z``, then
-``relative_rotation(a, b)`` is ``Q_a.T @ Q_b`` (Horn 1988).
+Points are rows. If ``a = s_a * Z @ Q_a + t_a`` and ``b = s_b * Z @ Q_b + t_b`` are two views of the same ``Z``, and A
+and B their offsets from their means, then the orthogonal matrix nearest to ``A.T @ B`` is ``Q_a.T @ Q_b`` (Horn 1988).
 
 Polar factors of many small matrices come from matrix products alone. An odd polynomial
 ``p(X) = X (a + b X^T X + c (X^T X)^2)`` maps every singular value s of X to ``p(s)`` and keeps the singular vectors, so
@@ -83,16 +83,6 @@ def nearest_orthogonal(matrices: npt.ArrayLike) -> Float64Array:
     if not sound.all():
         rotations[~sound] = polar(stack[~sound]).rotation
     return np.asarray(rotations, dtype=np.float64).reshape(given.shape)
-
-
-def relative_rotation(a: npt.ArrayLike, b: npt.ArrayLike) -> Float64Array:
-    r"""Return the orthogonal ``R (d, d)`` that turns ``a (k, d)`` onto ``b (k, d)``.
-
-    :math:`(a - \bar a) R \approx b - \bar b`. It is the polar factor of :math:`(a - \bar a)^T (b - \bar b)`, the
-    relative transformation of the paper's rotation step. A reflection is allowed.
-    """
-    (x, _), (y, _) = centred(a), centred(b)
-    return nearest_orthogonal((x / unit(x)).T @ (y / unit(y)))
 
 
 def polar_factors(matrices: FloatArray) -> tuple[FloatArray, BoolArray]:

@@ -100,7 +100,6 @@ def solve(measurements: Iterable[Message], of_round: Round) -> FederatedAlignmen
     fit = align_statistics(
         limited(OverlapStatistics.concatenate(statistics for _, statistics in pairs.values())),
         np.array([[names.index(a), names.index(b)] for a, b in pairs], dtype=np.int64),
-        n_patches=len(names),
         names=names,
         scale=of_round.scale,
     )
