@@ -17,7 +17,7 @@ from graphquilt.prediction.counting import count_common, strengths
 COMPONENTS = ("cosine", "common neighbours", "Adamic-Adar", "resource allocation", "earlier links", "degrees")
 _MONOTONE = 5  # more of these components never lowers the score; degrees may count for or against a link
 _PENALTY = 10.0  # of the squared coefficients, for standardised components
-_NODES = 20_000  # whose candidates are looked at in each round
+_NODES = 100_000  # whose candidates are looked at, in one round or, in a small graph, in several
 _ENOUGH, _ROUNDS = 1000, 5  # positives; more rounds are added until there are as many, up to this number
 _GROUP = 50  # candidates in the smallest group of the calibration
 _BLOCK = 1 << 16  # pairs whose rows are in memory at a time
@@ -120,7 +120,8 @@ def fit_links(graph: Graph, embed: Callable[[Graph], FloatArray], *, missing: fl
     """
     components: list[Float64Array] = []
     links: list[BoolArray] = []
-    while len(links) < _ROUNDS and sum(np.count_nonzero(part) for part in links) < _ENOUGH:
+    most = min(_ROUNDS, -(-_NODES // graph.n_nodes))
+    while len(links) < most and sum(np.count_nonzero(part) for part in links) < _ENOUGH:
         draw = seed + 1000 * len(links)
         rest, held_out = hold_out_edges(graph, fraction=missing, seed=draw, connected=False)
         part, is_link, _ = training_pairs(rest, unit_rows(embed(rest)), held_out, seed=draw)
