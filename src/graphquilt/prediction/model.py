@@ -62,16 +62,12 @@ class LinkModel:
         Of the standardised components; the last one is the constant.
     knots : float array (2, q)
         Scores and their probabilities, both ascending: the calibration over candidates.
-    n_pairs, n_links : int
-        Candidates that it was fitted on, and how many of them are links.
     """
 
     mean: Float64Array
     deviation: Float64Array
     coefficients: Float64Array
     knots: Float64Array
-    n_pairs: int
-    n_links: int
 
     def contributions(self, components: Float64Array) -> Float64Array:
         """Return what each of ``COMPONENTS`` adds to the score against the mean candidate, (k, 6)."""
@@ -97,9 +93,8 @@ class LinkModel:
         mean, deviation = components.mean(axis=0), components.std(axis=0)
         deviation = np.where(deviation > 1e-9, deviation, np.inf)  # a component that never varies has no part
         coefficients = _regress((components - mean) / deviation, is_link)
-        model = cls(mean, deviation, coefficients, np.zeros((2, 0)), len(is_link), int(is_link.sum()))
-        knots = _calibrate(model.score(components[calibrating]), is_link[calibrating])
-        return cls(mean, deviation, coefficients, knots, len(is_link), int(is_link.sum()))
+        model = cls(mean, deviation, coefficients, np.zeros((2, 0)))
+        return replace(model, knots=_calibrate(model.score(components[calibrating]), is_link[calibrating]))
 
 
 def fit_links(graph: Graph, embed: Callable[[Graph], FloatArray], *, missing: float = 0.1, seed: int = 0) -> LinkModel:
