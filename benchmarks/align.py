@@ -1,9 +1,9 @@
 """Speed and memory of the alignment, beside the way of the authors' implementation.
 
-``python benchmarks/align.py`` runs every row in a process of its own, one thread unless it says otherwise, and writes
-the tables to docs/benchmarks.md. Noise is on the rotations for the rotation step, and on the coordinates for whole
-alignments. ``--only KIND`` measures the rows of one kind again, and ``--largest FOLDER`` the one that needs 33 GB of
-disk there; other figures stay as docs/benchmarks-align.json has them.
+``PYTHONPATH=. python benchmarks/align.py`` runs every row in a process of its own, one thread unless it says
+otherwise, and writes the tables to docs/benchmarks.md. Noise is on the rotations for the rotation step, and on the
+coordinates for whole alignments. ``--only KIND`` measures the rows of one kind again, and ``--largest FOLDER`` the
+one that needs 33 GB of disk there; other figures stay as docs/benchmarks-align.json has them.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def measured_overlaps(p, d, k):
 def rotation_step(p, d, k, noise):
     """Both solvers on the same measurements, in turn."""
     from graphquilt.alignment.rotations import synchronise_rotations
-    from graphquilt.testing import rotation_measurements
+    from studies.rotations import rotation_measurements
 
     edges, measured, truth = rotation_measurements(p, d, degree=k, noise=noise)
 

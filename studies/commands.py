@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
@@ -24,7 +24,6 @@ from graphquilt.cli.flags import (
     SourceFlags,
     StitchingFlags,
     job_settings,
-    replace_fields,
 )
 from graphquilt.cli.graphs import DataFolder, memory_bytes
 from graphquilt.cli.workers import Workers
@@ -291,9 +290,9 @@ def large(
     print(json.dumps(rows) if output.json else f"{large_table(rows)}\n{out / 'large.md'}")
 
 
-def _filled(flags: Flags, defaults: Mapping[str, object]) -> Flags:
+def _filled(flags: Flags, defaults: Mapping[str, Any]) -> Flags:
     """Return flags with the values of the protocol where none is given."""
-    return replace_fields(flags, {name: value for name, value in defaults.items() if getattr(flags, name) is None})
+    return replace(flags, **{name: v for name, v in defaults.items() if getattr(flags, name) is None})
 
 
 @app.command

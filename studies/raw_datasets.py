@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -104,7 +105,8 @@ def load_raw_dataset(name: str, *, data: str | os.PathLike[str] | None = None, l
     form, files = _raw_files(name, root)
     try:
         if form == "npz":
-            graph = npz_graph(files[0], load_npz(files[0]))
+            arrays = load_npz(files[0])
+            graph = (_pickled if "adj_matrix" in arrays else npz_graph)(files[0], arrays)
         else:
             graph = _planetoid(files) if form == "planetoid" else _pyg(files)
         return graph.largest_component()[0] if largest_component else graph
@@ -133,6 +135,13 @@ def _raw_files(name: str, root: Path) -> tuple[str, list[Path]]:
         f"{root} has no raw files of the data set '{name}': neither ind.{name}.* of github.com/kimiyoung/planetoid, "
         "nor data.pt of PyG, nor an .npz file with pickled matrices."
     )
+
+
+def _pickled(path: Path, arrays: Mapping[str, Any]) -> Graph:
+    """Return the graph of an .npz file with pickled matrices."""
+    A, X = arrays["adj_matrix"], feature_matrix(arrays["node_attr"], path)
+    rows, columns = (A if isinstance(A, sp.csr_array) else number_array(A, "biuf", 2, path)).nonzero()
+    return Graph(undirected_adjacency((rows, columns), A.shape[0]), X, labels=class_numbers(arrays["node_label"], path))
 
 
 def _planetoid(files: list[Path]) -> Graph:

@@ -95,6 +95,7 @@ def test_wrong_flags_are_one_sentence_and_leave_nothing(ingest, tmp_path):
     for words, message in [
         (["--columns", "0"], "--columns takes source,target"),
         (["--memory", "much"], "--memory is a number"),
+        (["--half-life", "30d"], "a graph folder keeps no times"),
         (["--ids", "names"], 'Invalid value "names" for --ids. Choose from: "auto", "integer", "text".'),
         (["--labels", tmp_path / "y.npz"], "y.npz cannot be read as labels"),
         (["--labels", tmp_path / "y.json"], "y.json cannot be read as labels: it does not exist. Give a table with an"),

@@ -1,5 +1,6 @@
 """Data sets: known counts in every file format, labels in the order of nodes, and pickles that cannot run code."""
 
+import dataclasses
 import os
 import pickle
 import shutil
@@ -259,11 +260,15 @@ def serve(folder):
     return server
 
 
-def test_fetching_brings_the_files_and_checks_them(dataset_folder, tmp_path):
+def from_address(monkeypatch, name, address):
+    monkeypatch.setitem(CATALOGUE, name, dataclasses.replace(CATALOGUE[name], url=address))
+
+
+def test_fetching_brings_the_files_and_checks_them(dataset_folder, tmp_path, monkeypatch):
     server = serve(dataset_folder("amazon-photo"))
     try:
-        urls = (f"http://127.0.0.1:{server.server_port}/amazon-photo.npz",)
-        files = gq.datasets.fetch_dataset("amazon-photo", data=tmp_path, urls=urls)
+        from_address(monkeypatch, "amazon-photo", f"http://127.0.0.1:{server.server_port}/amazon-photo.npz")
+        files = gq.datasets.fetch_dataset("amazon-photo", data=tmp_path)
         assert [path.name for path in files] == ["amazon-photo.npz"]
         assert counts(gq.datasets.load_dataset("amazon-photo", data=tmp_path)) == COUNTS["amazon-photo"]
         server.shutdown()
@@ -284,7 +289,7 @@ def test_the_pickles_of_planetoid_are_fetched_and_converted(dataset_folder, tmp_
     assert counts(gq.datasets.load_dataset("cora", data=tmp_path)) == COUNTS["cora"]
 
 
-def test_a_changed_download_is_refused_and_leaves_nothing(dataset_folder, tmp_path):
+def test_a_changed_download_is_refused_and_leaves_nothing(dataset_folder, tmp_path, monkeypatch):
     source, target = tmp_path / "source", tmp_path / "data"
     source.mkdir()
     target.mkdir()
@@ -296,10 +301,12 @@ def test_a_changed_download_is_refused_and_leaves_nothing(dataset_folder, tmp_pa
     try:
         with pytest.raises(gq.errors.FormatError, match="SHA-256"):
             download(f"{address}/{name}", target, SHA256[name])
-        with pytest.raises(gq.errors.FormatError, match=r"has 2485 nodes and 5069 edges.*files were removed"):
-            gq.datasets.fetch_dataset("amazon-photo", data=target, urls=(f"{address}/amazon_electronics_photo.npz",))
+        from_address(monkeypatch, "amazon-photo", f"{address}/amazon_electronics_photo.npz")
+        with pytest.raises(gq.errors.FormatError, match=r"has 2485 nodes and 5069 edges.*file was removed"):
+            gq.datasets.fetch_dataset("amazon-photo", data=target)
+        from_address(monkeypatch, "amazon-photo", f"{address}/nothing")
         with pytest.raises(gq.errors.InputError, match="cannot be downloaded"):
-            gq.datasets.fetch_dataset("cora", data=target, urls=(f"{address}/nothing",))
+            gq.datasets.fetch_dataset("amazon-photo", data=target)
     finally:
         server.shutdown()
         server.server_close()
@@ -307,5 +314,5 @@ def test_a_changed_download_is_refused_and_leaves_nothing(dataset_folder, tmp_pa
 
 
 def test_what_has_a_form_to_fill_in_is_not_fetched(tmp_path):
-    with pytest.raises(gq.errors.InputError, match=r"graphquilt does not download.*csr\.lanl\.gov"):
+    with pytest.raises(gq.errors.InputError, match=r"csr\.lanl\.gov.*graphquilt does not download"):
         gq.datasets.fetch_dataset("lanl", data=tmp_path)

@@ -92,7 +92,7 @@ def test_the_validation_nodes_choose_the_penalty():
     X, y = clouds(900, 4, 40, 4.0, 0)
     splits = random_splits(y, per_class=20, splits=5, seed=1)
     penalties = tuple(4.0**-k for k in range(1, 8))
-    chosen = InvariantLogistic(penalties, patience=9, tol=1e-6).fit(X, y, splits)
+    chosen = InvariantLogistic(penalties, tol=1e-6).fit(X, y, splits)
     alone = np.stack([InvariantLogistic((penalty,), tol=1e-6).fit(X, y, splits) for penalty in penalties])
     Z = X - X.mean(axis=0)
     Z = np.hstack([Z / np.sqrt(np.mean(np.sum(Z * Z, axis=1))), np.ones((900, 1))])

@@ -7,9 +7,49 @@ import pytest
 
 import graphquilt as gq
 from graphquilt.alignment.verdict import grade
-from graphquilt.testing import hard_quilt, true_error
+from graphquilt.testing import Quilt, random_rotations
+from graphquilt.testing.quilts import ring_with_chords
 
 LABELS = ("Firm:", "Soft:", "Weak:", "Thin:", "Unchecked:", "Undetermined:")
+
+
+def hard_quilt(seed):
+    """Return a problem whose answer may be out of reach, and its noise: chains, flat overlaps, few shared nodes.
+
+    The patches of a chain, a ring, or a ring with chords are far larger than their overlaps, whose points may hardly
+    extend in some directions.
+    """
+    rng = np.random.default_rng(seed)
+    p, dim = int(rng.choice([2, 3, 4, 6, 12, 40])), int(rng.choice([1, 2, 3, 8, 16]))
+    edges = ring_with_chords(p, int(rng.choice([2, 2, 4, 6])), rng)
+    edges = edges[:-1] if p > 2 and len(edges) == p and rng.random() < 0.5 else edges
+    if len(edges) < p:
+        edges = np.stack([np.arange(p - 1), np.arange(1, p)], axis=1)
+    share, noise = int((dim + 1) * rng.choice([1, 2, 5])), float(rng.choice([0.0, 0.001, 0.01, 0.1, 0.2]))
+    extent = np.ones(dim)
+    extent[: int(rng.integers(dim)) if rng.random() < 0.5 else 0] = rng.choice([0.0, 1e-4, 0.01, 0.1])
+    start, inner = len(edges) * share, 5 * dim + 20
+    points = rng.normal(size=(start + p * inner, dim))
+    points[:start] *= extent
+    rotations, translations = random_rotations(p, dim, rng), 3 * rng.normal(size=(p, dim))
+    patches = []
+    for k in range(p):
+        shared = [np.arange(e * share, (e + 1) * share) for e in np.flatnonzero((edges == k).any(axis=1)).tolist()]
+        nodes = np.concatenate([*shared, start + np.arange(k * inner, (k + 1) * inner)])
+        measured = points[nodes] + noise * rng.normal(size=(len(nodes), dim))
+        patches.append(gq.Patch(nodes, (measured - translations[k]) @ rotations[k].T))
+    none = np.empty(0, dtype=np.int64)
+    return Quilt(patches, edges, points, np.ones(p), rotations, translations, none), noise
+
+
+def true_error(problem, alignment):
+    """Return the distance of aligned rows from the truth, after the best similarity, as a share of its spread."""
+    placed = np.concatenate([alignment.apply(k, X) for k, (_, X) in enumerate(problem.patches)])
+    truth = np.concatenate([problem.points[nodes] for nodes, _ in problem.patches])
+    placed, truth = placed - placed.mean(axis=0), truth - truth.mean(axis=0)
+    U, s, Vt = np.linalg.svd(placed.T @ truth)
+    fitted = s.sum() / np.sum(placed**2) * placed @ U @ Vt
+    return float(np.linalg.norm(fitted - truth) / np.linalg.norm(truth))
 
 
 def check_verdicts(seeds):

@@ -16,8 +16,9 @@ from graphquilt.linalg.laplacian import components, laplacian, solve_laplacian
 from graphquilt.linalg.procrustes import centred, nearest_orthogonal
 from graphquilt.linalg.rayleigh_ritz import lowest_eigenpairs, orthonormalise
 from graphquilt.linalg.subspace import filtered_eigenpairs
-from graphquilt.testing import random_rotations, rotation_measurements
+from graphquilt.testing import random_rotations
 from graphquilt.testing.quilts import ring_with_chords
+from studies.rotations import rotation_measurements
 
 
 def rotation_error(S, truth):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,24 +12,22 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from cyclopts import Parameter
-from scipy.spatial import ConvexHull
 
 from graphquilt import __version__
 from graphquilt.alignment import Alignment, align, centroid
-from graphquilt.arrays import AnyArray, Float64Array
+from graphquilt.arrays import Float64Array
 from graphquilt.cli.display import show, watching
 from graphquilt.cli.flags import Output
 from graphquilt.cli.workers import Workers
 from graphquilt.datasets import load_dataset
 from graphquilt.drawing import points_svg, sample_rows
 from graphquilt.embedders import VGAE, Embedder, Propagation
-from graphquilt.errors import MissingExtraError, needs_extra
+from graphquilt.errors import needs_extra
 from graphquilt.evaluate import EvaluationOptions, procrustes_error
 from graphquilt.graph import Graph
 from graphquilt.jobs import Cutting, Recipe, compare, embed
-from graphquilt.patches import Patch
-from graphquilt.report import new_figure, write_job_report
-from graphquilt.testing import patchwork
+from graphquilt.report import write_job_report
+from graphquilt.testing import Quilt, patchwork
 
 NEIGHBOURS = 8
 DIM = 16
@@ -110,9 +108,9 @@ def quilt_demo(folder: Path, *, seed: int = 0, quiet: bool = False) -> dict[str,
     alignment = align(sheet.patches, sheet.edges)
     X = centroid(sheet.patches, alignment)
     seconds = time.perf_counter() - before
-    apart = centroid(sheet.patches, Alignment.identity(len(sheet.patches), 2))
+    identity = Alignment.identity(len(sheet.patches), 2)
     spread = float(np.sqrt(sheet.points.var(axis=0).sum()))
-    error, error_apart = (spread * procrustes_error(Y, sheet.points) for Y in (X, apart))
+    error, error_apart = (spread * procrustes_error(Y, sheet.points) for Y in (X, centroid(sheet.patches, identity)))
     figures = {
         "graphquilt": __version__,
         "seed": seed,
@@ -133,58 +131,32 @@ def quilt_demo(folder: Path, *, seed: int = 0, quiet: bool = False) -> dict[str,
         "spectral gap": alignment.spectral_gap,
         "residual": alignment.residual,
         "in words": alignment.summary().splitlines(),
-        "picture": "quilt.png",
+        "picture": "quilt.svg",
     }
-    try:
-        _draw_stages(sheet.patches, alignment, folder / "quilt.png", _plane_colours(sheet.points))
-    except MissingExtraError:  # a plainer picture, without matplotlib
-        figures["picture"] = "quilt.svg"
-        rows = sample_rows(len(X))
-        eighths = np.argsort(np.argsort(sheet.points[rows, 0], kind="stable"), kind="stable") * 8 // len(rows)
-        panels = {"patches as given": apart[rows], "stitched": X[rows]}
-        (folder / "quilt.svg").write_text(points_svg(panels, eighths), encoding="utf-8")
+    rotated = replace(identity, scales=alignment.scales, rotations=alignment.rotations)
+    stages = {"patches as given": identity, "rotations synchronised": rotated, "translations synchronised": alignment}
+    (folder / "quilt.svg").write_text(_draw_stages(sheet, stages, X), encoding="utf-8")
     (folder / "quilt.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     if not quiet:
         print(alignment.summary())
         print(f"Distance from the truth: {error:.4f} (without alignment {error_apart:.2f}).")
-        print(f"Picture: {folder / str(figures['picture'])}   figures: {folder / 'quilt.json'}")
+        print(f"Picture: {folder / 'quilt.svg'}   figures: {folder / 'quilt.json'}")
     return figures
 
 
-def _draw_stages(patches: Sequence[Patch], alignment: Alignment, path: Path, shades: Float64Array) -> None:
-    """Draw four panels of patches in the plane."""
-    X = centroid(patches, alignment)
-    identity = Alignment.identity(alignment.n_patches, 2)
-    rotated = replace(identity, scales=alignment.scales, rotations=alignment.rotations)
-    panels = [
-        ("a  patches as given", identity),
-        ("b  rotations synchronised", rotated),
-        ("c  translations synchronised", alignment),
-        ("d  centroid", None),
-    ]
-    figure = new_figure(11, 7.4, purpose="drawing the alignment")
-    grid = figure.subplots(2, 2)
-    for axes, (title, stage) in zip(grid.ravel(), panels, strict=True):
-        if stage is None:
-            axes.scatter(*X.T, c=shades, s=7, linewidths=0)
-        else:
-            for k, (nodes, Y) in enumerate(patches):
-                Z = stage.apply(k, Y)
-                axes.scatter(*Z.T, c=shades[nodes], s=5, linewidths=0, alpha=0.8)
-                corners = ConvexHull(Z).vertices
-                axes.plot(*Z[np.r_[corners, corners[0]]].T, color="0.35", linewidth=0.5, alpha=0.7)
-        axes.set_title(title, loc="left", fontsize=11)
-        axes.set(aspect="equal", xticks=[], yticks=[])
-        axes.spines[:].set_visible(False)
-    figure.savefig(path, dpi=150)
-
-
-def _plane_colours(X: AnyArray) -> Float64Array:
-    """Return a colour ``(n, 3)`` for each point of the plane ``X (n, 2)`` that changes smoothly with its position."""
-    low, high = X.min(axis=0), X.max(axis=0)
-    u, v = ((X - low) / np.maximum(high - low, 1e-12)).T
-    shades = np.stack([0.15 + 0.8 * u, 0.25 + 0.55 * v, 0.85 - 0.6 * u * (0.4 + 0.6 * v)], axis=1)
-    return np.asarray(np.clip(shades, 0, 1), dtype=np.float64)
+def _draw_stages(sheet: Quilt, stages: Mapping[str, Alignment], X: Float64Array) -> str:
+    """Return panels of some points of the patches after each stage, and of their centroid, coloured by true place."""
+    nodes = np.concatenate([patch.nodes for patch in sheet.patches])
+    rows = sample_rows(len(nodes))
+    panels = {
+        title: np.concatenate([stage.apply(k, Y) for k, (_, Y) in enumerate(sheet.patches)])[rows]
+        for title, stage in stages.items()
+    }
+    panels = {
+        title: Z - (Z.min(axis=0) + Z.max(axis=0)) / 2 for title, Z in (panels | {"centroid": X[nodes[rows]]}).items()
+    }
+    stripes = np.argsort(np.argsort(sheet.points[:, 0], kind="stable"), kind="stable") * 8 // len(X)
+    return points_svg(panels, stripes[nodes[rows]])
 
 
 def digits_graph() -> Graph:

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
@@ -15,8 +15,6 @@ from cyclopts.validators import Number
 from graphquilt.errors import InputError
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
     from graphquilt.embedders import Embedder
     from graphquilt.jobs import Cutting, JobSettings, Recipe, Source, Store
 
@@ -31,7 +29,6 @@ POSITIVE = Number(gte=1)
 PARTITIONERS = {name.lower(): name for name in ("Metis", "Multilevel", "Fennel", "Louvain", "Leiden")}
 EDGE_WEIGHTS = {"resistance": "Resistance", "conductance": "Conductance"}
 _TUNED = {"negatives", "blend"}  # by a recipe
-T = TypeVar("T", bound="DataclassInstance")
 
 
 def named_class(word: str, table: Mapping[str, str], kind: str) -> type[Any]:
@@ -44,12 +41,7 @@ def named_class(word: str, table: Mapping[str, str], kind: str) -> type[Any]:
     return named
 
 
-def replace_fields(value: T, changes: Mapping[str, object]) -> T:
-    """Return a dataclass with some fields changed."""
-    return dataclasses.replace(value, **changes)
-
-
-def given(flags: object) -> dict[str, object]:
+def given(flags: object) -> dict[str, Any]:
     """Return the flags that are given, by name."""
     return {name: value for name, value in vars(flags).items() if value is not None}
 
@@ -93,7 +85,7 @@ class SourceFlags:
         if self.columns is not None:
             changes["columns"] = parse_columns(self.columns)
         before = {name: getattr(source, name) for name in vars(self)}
-        return replace_fields(Source(path=str(path)), before | changes)
+        return Source(**{"path": str(path)} | before | changes)
 
 
 @Parameter(name="*", group=CUTTING)
@@ -118,7 +110,7 @@ class CuttingFlags:
 
     def apply_to(self, cutting: Cutting, seed: int) -> Cutting:
         """Return the cutting with what the flags change."""
-        changes: dict[str, object] = {}
+        changes: dict[str, Any] = {}
         if self.patches is not None or self.partition is not None or self.seed is not None:
             n_patches = cutting.n_patches if self.patches is None else self.patches
             changes = {"n_patches": n_patches, "partitioner": self._partitioner(cutting.partitioner, n_patches, seed)}
@@ -132,7 +124,7 @@ class CuttingFlags:
             changes["edge_weight"] = named_class(self.edge_weight, EDGE_WEIGHTS, "an edge weight")()
         if self.each_component is not None:
             changes["components"] = "each" if self.each_component else None
-        return replace_fields(cutting, changes)
+        return dataclasses.replace(cutting, **changes)
 
     def _partitioner(self, current: object, n_patches: int | None, seed: int) -> object:
         """Return the named or the current partitioner; its class if the number of patches follows from the graph."""
@@ -206,10 +198,10 @@ class StitchingFlags:
         """Return the settings with what the flags change."""
         changes = given(self)
         names = [name for name in ("scale", "rotate", "translate") if name in changes]
-        motions: dict[str, object] = {name: changes.pop(name) for name in names}
+        motions: dict[str, Any] = {name: changes.pop(name) for name in names}
         if motions:
-            changes["motions"] = replace_fields(settings.recipe.motions or settings.motions, motions)
-        return replace_fields(settings, {"recipe": settings.recipe.replace(**changes)})
+            changes["motions"] = dataclasses.replace(settings.recipe.motions or settings.motions, **motions)
+        return dataclasses.replace(settings, recipe=settings.recipe.replace(**changes))
 
 
 @Parameter(name="*", group=EMBEDDER)
@@ -270,7 +262,7 @@ def job_settings(
     )
     old, new = ((s.dim, s.source.directed, s.source.largest_component) for s in (before, settings))
     if old != new and cutting.overlap is None and "patch_graph" not in store:  # the default depends on these
-        settings = replace_fields(settings, {"cutting": replace_fields(settings.cutting, {"overlap": None})})
+        settings = dataclasses.replace(settings, cutting=dataclasses.replace(settings.cutting, overlap=None))
     return stitching.apply_to(settings)
 
 

@@ -60,6 +60,8 @@ def ingest(
     logging.basicConfig(format="%(message)s", level=logging.INFO if sys.stderr.isatty() else logging.WARNING)
     if not edges.exists():
         raise InputError(f"{edges} does not exist.")
+    if source.half_life is not None:
+        raise InputError("a graph folder keeps no times: give --half-life, and the edge list, to embed or cut.")
     origin = source.apply_to(Source(), edges)
     if reading.memory is not None or edges.is_dir():
         graph = _out_of_core(origin, out, reading)
@@ -150,7 +152,6 @@ DataFolder = Annotated[Path | None, Parameter(env_var="GRAPHQUILT_DATA", help="T
 def list_datasets(*, data: DataFolder = None, output: Output = Output()) -> None:
     """List the named data sets, and which of them are in the folder."""
     from graphquilt.datasets import dataset_files, dataset_names
-    from graphquilt.errors import InputError
 
     forms: dict[str, str | None] = {}
     for name in dataset_names():
@@ -158,11 +159,7 @@ def list_datasets(*, data: DataFolder = None, output: Output = Output()) -> None
             forms[name] = "generated" if name == "blocks" else dataset_files(name, data)[0]
         except InputError:
             forms[name] = None
-    if output.json:
-        print(json.dumps(forms))
-        return
-    for name, form in forms.items():
-        print(f"{name:14} {form or '–'}")
+    show(forms, as_json=output.json)
 
 
 @datasets_app.command(name="show")
@@ -178,8 +175,7 @@ def show_dataset(name: str, *, data: DataFolder = None, output: Output = Output(
         "features": 0 if graph.features is None else graph.features.shape[1],
         "classes": 0 if graph.labels is None else len(set(graph.labels[graph.labels >= 0].tolist())),
     }
-    words = ", ".join(f"{count} {content}" for content, count in counts.items())
-    print(json.dumps(counts) if output.json else f"{name}: {words}")
+    show(counts, as_json=output.json)
 
 
 @datasets_app.command

@@ -8,43 +8,41 @@ from pathlib import Path
 
 from graphquilt.errors import InputError
 
-RECORDS = ("flows", "events", "flows and events")  # the forms of data sets that are no graphs
-
 
 @dataclass(frozen=True)
 class Dataset:
     """The description of a data set."""
 
     name: str
-    # Formats with their files, of which the first whose files all exist is used; a file name may contain ``*``.
-    forms: tuple[tuple[str, tuple[str, ...]], ...]
-    folders: tuple[str, ...]  # the folders below the data folder that may contain those files
+    files: tuple[str, ...]  # the names that its file may have, or patterns; the first that exists is used
     source: str  # where the files come from, for messages
-    # What ``graphquilt datasets fetch`` downloads; empty where the publisher requires a form, or for hundreds of GB.
-    urls: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()  # folders below the data folder, besides the one of its name, that may contain them
+    form: str = "npz"
+    # What ``graphquilt datasets fetch`` downloads; None where the publisher requires a form, or for hundreds of GB.
+    url: str | None = None
     counts: tuple[int, int] | None = None  # nodes and edges of the largest component
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders below the data folder in which the files are looked for."""
+        return self.name, *self.places, "."
+
+
+_PLANETOID = (
+    "github.com/kimiyoung/planetoid, whose pickles 'python -m studies convert' in a clone of graphquilt downloads and "
+    "turns into .npz"
+)
+_SHCHUR = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz"
 
 
 def _citations(name: str, counts: tuple[int, int]) -> Dataset:
-    return Dataset(
-        name=name,
-        forms=(("npz", (f"{name}.npz",)),),
-        folders=(name, "."),
-        source="github.com/kimiyoung/planetoid, whose pickles 'python -m studies convert' in a clone of graphquilt "
-        "downloads and turns into .npz",
-        counts=counts,
-    )
+    return Dataset(name, (f"{name}.npz",), _PLANETOID, counts=counts)
 
 
 def _shchur(name: str, file: str, counts: tuple[int, int]) -> Dataset:
-    return Dataset(
-        name=name,
-        forms=(("npz", (f"{name}.npz",)), ("npz", (f"{file}.npz",))),
-        folders=(name, f"{name}/raw", "."),
-        source="github.com/shchur/gnn-benchmark (folder data/npz)",
-        urls=(f"https://github.com/shchur/gnn-benchmark/raw/master/data/npz/{file}.npz",),
-        counts=counts,
-    )
+    source = "github.com/shchur/gnn-benchmark (folder data/npz)"
+    files, url = (f"{name}.npz", f"{file}.npz"), f"{_SHCHUR}/{file}.npz"
+    return Dataset(name, files, source, (f"{name}/raw",), url=url, counts=counts)
 
 
 CATALOGUE: dict[str, Dataset] = {
@@ -56,41 +54,43 @@ CATALOGUE: dict[str, Dataset] = {
         _shchur("amazon-photo", "amazon_electronics_photo", (7487, 119_043)),
         _shchur("coauthor-cs", "ms_academic_cs", (18333, 81894)),
         Dataset(
-            name="wordnet",
-            forms=(("npz", ("wordnet.npz",)),),
-            folders=("wordnet", "."),
-            source="the synsets and relations of github.com/globalwordnet/english-wordnet (docs/results/quality.md)",
+            "wordnet",
+            ("wordnet.npz",),
+            "the synsets and relations of github.com/globalwordnet/english-wordnet (docs/results/quality.md)",
             counts=(96_502, 114_923),
         ),
         Dataset(
-            name="lanl",
-            forms=(("flows", ("netflow_day-*",)),),
-            folders=("lanl", "lanl-2017-netflow", "."),
-            source="Los Alamos National Laboratory, csr.lanl.gov/data/2017 (netflow; requires a form)",
+            "lanl",
+            ("netflow_day-*",),
+            "Los Alamos National Laboratory, csr.lanl.gov/data/2017 (netflow; requires a form)",
+            ("lanl-2017-netflow",),
+            form="flows",
         ),
         Dataset(
-            name="lanl-2015",
-            forms=(("flows", ("flows.txt*",)), ("flows", ("auth*.txt*",))),
-            folders=("lanl-2015", "."),
-            source="Los Alamos National Laboratory, csr.lanl.gov/data/cyber1 (flows.txt or auth.txt)",
+            "lanl-2015",
+            ("flows.txt*", "auth*.txt*"),
+            "Los Alamos National Laboratory, csr.lanl.gov/data/cyber1 (flows.txt or auth.txt)",
+            form="flows",
         ),
         Dataset(
-            name="darpa-1998",
-            forms=(("flows", ("darpa_original.*",)),),
-            folders=("darpa-1998", "."),
-            source="the connections of DARPA's evaluation of 1998 as a table, github.com/Stream-AD/MIDAS (folder data)",
+            "darpa-1998",
+            ("darpa_original.*",),
+            "the connections of DARPA's evaluation of 1998 as a table, github.com/Stream-AD/MIDAS (folder data)",
+            form="flows",
         ),
         Dataset(
-            name="optc",
-            forms=(("flows and events", ("ecar*.json*",)), ("flows and events", ("AIA-*.json*",))),
-            folders=("optc", "security-logs/optc", "."),
-            source="DARPA's Operationally Transparent Cyber data, github.com/FiveDirections/OpTC-data (eCAR events)",
+            "optc",
+            ("ecar*.json*", "AIA-*.json*"),
+            "DARPA's Operationally Transparent Cyber data, github.com/FiveDirections/OpTC-data (eCAR events)",
+            ("security-logs/optc",),
+            form="flows and events",
         ),
         Dataset(
-            name="beth",
-            forms=(("events", ("labelled_*.csv",)),),
-            folders=("beth", "security-logs/beth", "."),
-            source="the BETH data of Highnam et al. 2021, kaggle.com/datasets/katehighnam/beth-dataset",
+            "beth",
+            ("labelled_*.csv",),
+            "the BETH data of Highnam et al. 2021, kaggle.com/datasets/katehighnam/beth-dataset",
+            ("security-logs/beth",),
+            form="events",
         ),
     )
 }
@@ -126,14 +126,12 @@ def dataset_files(name: str, data: str | os.PathLike[str] | None = None) -> tupl
     """Return the file format of a data set in a folder, and its files."""
     entry = dataset(name)
     root = dataset_folder(data)
-    for form, names in entry.forms:
+    for pattern in entry.files:
         for folder in entry.folders:
-            matches = [sorted((root / folder).glob(pattern)) for pattern in names]
-            if all(matches):
-                return form, [path for paths in matches for path in paths]
-    files = "; or ".join(", ".join(names) for _, names in entry.forms)
-    hint = f"graphquilt datasets fetch {name}" if entry.urls else "graphquilt does not download it"
+            if matches := sorted((root / folder).glob(pattern)):
+                return entry.form, matches
+    hint = f"graphquilt datasets fetch {name}" if entry.url else "graphquilt does not download it"
     raise InputError(
-        f"the data set '{name}' is not in {root}. Looked for {files} in {', '.join(entry.folders[:3])} and the "
-        f"usual folders below. It comes from {entry.source}; {hint}."
+        f"the data set '{name}' is not in {root}. Looked for {' or '.join(entry.files)} in "
+        f"{', '.join(entry.folders)}. It comes from {entry.source}; {hint}."
     )

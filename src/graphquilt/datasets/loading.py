@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Int64Array
-from graphquilt.datasets.catalogue import RECORDS, dataset, dataset_files, dataset_folder
+from graphquilt.datasets.catalogue import dataset, dataset_files, dataset_folder
 from graphquilt.errors import FormatError, InputError, QuiltError
 from graphquilt.files import atomic_file, load_arrays, translate_disk_errors
 from graphquilt.graph import Graph
@@ -36,7 +36,7 @@ def load_dataset(name: str, *, data: str | os.PathLike[str] | None = None, large
     if name == "blocks":
         return block_graph()
     form, files = dataset_files(name, data)
-    if form in RECORDS:
+    if form != "npz":
         raise InputError(
             f"'{name}' is a record of {form} and not one graph; read its {len(files)} files with "
             f"{' or '.join(f'read_{word}' for word in form.split(' and '))} and cut them into windows."
@@ -85,26 +85,20 @@ def class_numbers(value: object, path: Path) -> Int64Array:
 
 
 def npz_graph(path: Path, arrays: Mapping[str, Any]) -> Graph:
-    """Return the graph in the arrays of an .npz file, in one of three layouts; arrays may be sparse matrices."""
+    """Return the graph in the arrays of an .npz file, in one of two layouts."""
     names = set(arrays)
     if {"edge_index", "x_data", "y"} <= names:
         X = feature_matrix(_csr(arrays, "x"), path)
         edges = number_array(arrays["edge_index"], "iu", 2, path)
         return Graph(undirected_adjacency(edges, X.shape[0]), X, labels=class_numbers(arrays["y"], path))
     if {"adj_data", "labels"} <= names:
-        A, labels = _csr(arrays, "adj"), arrays["labels"]
+        A, labels = _csr(arrays, "adj"), class_numbers(arrays["labels"], path)
         X = feature_matrix(_csr(arrays, "attr") if "attr_data" in names else arrays.get("attr_matrix"), path)
-    elif {"adj_matrix", "node_attr", "node_label"} <= names:
-        A, labels = arrays["adj_matrix"], arrays["node_label"]
-        X = feature_matrix(arrays["node_attr"], path)
-    else:
-        raise FormatError(
-            f"{path} contains {', '.join(sorted(arrays)) or 'no plain arrays'}; expected edge_index, x_data, "
-            "x_indices, x_indptr, x_shape and y, or adj_data …, attr_data …, labels, or adj_matrix, node_attr and "
-            "node_label."
-        )
-    rows, columns = (A if isinstance(A, sp.csr_array) else number_array(A, "biuf", 2, path)).nonzero()
-    return Graph(undirected_adjacency((rows, columns), A.shape[0]), X, labels=class_numbers(labels, path))
+        return Graph(undirected_adjacency(A.nonzero(), A.shape[0]), X, labels=labels)
+    raise FormatError(
+        f"{path} contains {', '.join(sorted(arrays)) or 'no plain arrays'}; expected edge_index, x_data, x_indices, "
+        "x_indptr, x_shape and y, or adj_data …, attr_data … and labels."
+    )
 
 
 def _csr(arrays: Mapping[str, Any], prefix: str) -> sp.csr_array:
@@ -129,41 +123,30 @@ def block_graph(n_nodes: int = 1200, n_classes: int = 6, *, seed: int = 0) -> Gr
 
 
 def fetch_dataset(
-    name: str,
-    *,
-    data: str | os.PathLike[str] | None = None,
-    urls: tuple[str, ...] | None = None,
-    progress: ProgressCallback | None = None,
+    name: str, *, data: str | os.PathLike[str] | None = None, progress: ProgressCallback | None = None
 ) -> list[Path]:
-    """Download the files of a data set into ``DATA/NAME``, check them, and return where they are.
+    """Download the file of a data set into ``DATA/NAME``, check it, and return where the files are.
 
-    Files that are not those of the data set are removed, and raise a FormatError. With ``urls``, the same files are
-    downloaded from there.
+    A file that is not that of the data set is removed, and raises a FormatError.
     """
-    entry = dataset(name)
-    root = dataset_folder(data)
+    entry, root = dataset(name), dataset_folder(data)
     try:
         return dataset_files(name, root)[1]
     except InputError:
-        addresses = entry.urls if urls is None else urls
-    if not addresses:
-        raise InputError(f"graphquilt does not download '{name}'; it comes from {entry.source}.")
-    folder = root / name
-    folder.mkdir(exist_ok=True)
-    files = []
-    for number, address in enumerate(addresses):
-        report(progress, f"fetching {name}", number, len(addresses))
-        files.append(download(address, folder))
-    report(progress, f"fetching {name}", len(addresses), len(addresses))
+        if entry.url is None:
+            raise
+    (root / name).mkdir(exist_ok=True)
+    report(progress, f"fetching {name}", 0, 1)
+    path = download(entry.url, root / name)
+    report(progress, f"fetching {name}", 1, 1)
     graph = load_dataset(name, data=root)
     if (graph.n_nodes, graph.n_edges) != entry.counts:
-        for path in files:
-            path.unlink()
+        path.unlink()
         raise FormatError(
-            f"the graph from {addresses[0]} has {graph.n_nodes} nodes and {graph.n_edges} edges in its largest "
-            f"component; '{name}' has {entry.counts}. The files were removed."
+            f"the graph from {entry.url} has {graph.n_nodes} nodes and {graph.n_edges} edges in its largest component; "
+            f"'{name}' has {entry.counts}. The file was removed."
         )
-    return files
+    return [path]
 
 
 def download(address: str, folder: Path, sha256: str | None = None) -> Path:

@@ -135,7 +135,7 @@ class InvariantLogistic:
 
     is minimised over the training nodes for each penalty, from strong to weak. Every step is equivariant under
     rotation; only rounding differs. The penalty with the best accuracy on the validation nodes is used, the stronger
-    in a tie. A split stops after ``patience`` penalties without improvement.
+    in a tie.
 
     L-BFGS minimises, from the minimum of the penalty before, in coordinates in which the bound of Böhning (1992) on the
     second derivatives, :math:`\frac12 (X^\top X / m) + \lambda`, is the identity: most penalties need 5 to 20 steps.
@@ -144,13 +144,11 @@ class InvariantLogistic:
     ----------
     penalties : tuple of float
         The values of λ to try, in descending order. With one value the validation nodes are not used.
-    patience : int
     tol : float
         Accept a minimum when the norm of the gradient is below this.
     """
 
     penalties: tuple[float, ...] = tuple(2.0**-k for k in range(1, 19, 2))
-    patience: int = 9
     tol: float = 1e-3
 
     def __post_init__(self) -> None:
@@ -160,24 +158,21 @@ class InvariantLogistic:
 
     def __call__(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Float64Array:
         """Return the accuracy on the test nodes of each split, (s,)."""
+        weights, accuracies = self.fit(X, y, splits), []
         points = _standardise(X)
-        accuracies = []
-        for W, split in zip(self._fit(points, y, splits), splits, strict=True):
+        for W, split in zip(weights, splits, strict=True):
             correct = (W @ points.T).argmax(axis=0) == y  # all nodes: a copy of most rows would cost more
             accuracies.append(np.mean(correct[split.test]))
         return np.array(accuracies)
 
     def fit(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Float64Array:
         """Return the weights of each split on the standardised points, (s, C, d + 1); the last column is the bias."""
-        return self._fit(_standardise(X), y, splits)
-
-    def _fit(self, points: Float64Array, y: Int64Array, splits: list[Split]) -> Float64Array:
-        several = len(self.penalties) > 1
-        if several and not all(len(split.validation) for split in splits):
+        if len(self.penalties) > 1 and not all(len(split.validation) for split in splits):
             raise InputError(
                 f"a split has no validation nodes, which choose one of {len(self.penalties)} penalties; add some, or "
                 "use InvariantLogistic(penalties=(0.01,))."
             )
+        points = _standardise(X)
         return np.stack([self._fit_split(points, y, split) for split in splits])
 
     def _fit_split(self, points: Float64Array, y: Int64Array, split: Split) -> Float64Array:
@@ -188,7 +183,7 @@ class InvariantLogistic:
             rows = np.concatenate([R.T, rows[:, -1:]], axis=1)
         target = np.eye(int(y.max()) + 1)[:, y[split.train]]
         V = np.zeros((len(target), rows.shape[1]))
-        highest, stale = -1.0, 0
+        highest = -1.0
         for penalty in self.penalties:
             V = _minimise(rows, target, V, penalty, self.tol)
             weights = V if basis is None else np.concatenate([V[:, :-1] @ basis.T, V[:, -1:]], axis=1)
@@ -196,11 +191,7 @@ class InvariantLogistic:
                 return weights
             accuracy = np.mean((weights @ points[split.validation].T).argmax(axis=0) == y[split.validation])
             if accuracy > highest:
-                best, highest, stale = weights, float(accuracy), 0
-            else:
-                stale += 1
-            if stale == self.patience:
-                break
+                best, highest = weights, float(accuracy)
         return best
 
 

@@ -52,7 +52,9 @@ def hold_out_edges(
     edges = np.concatenate(list(edge_blocks(graph)))
     rng = np.random.default_rng(seed)
     n = graph.n_nodes
-    free = np.setdiff1d(np.arange(len(edges)), (_spanning_forest if connected else _one_edge_each)(edges, n, rng))
+    is_free = np.ones(len(edges), dtype=np.bool_)
+    is_free[(_spanning_forest if connected else _one_edge_each)(edges, n, rng)] = False
+    free = np.flatnonzero(is_free)
     count = max(1, round(fraction * len(edges)))
     if count > len(free):
         raise InputError(

@@ -28,10 +28,10 @@ def candidate_lists(graph: Graph, X: AnyArray, nodes: Int64Array, *, seed: int =
 
 def listed_pairs(nodes: Int64Array, lists: AnyArray) -> Int64Array:
     """Return the pairs of nodes and their candidates, each once, (k, 2), the node first."""
-    pairs = np.column_stack([np.repeat(nodes, lists.shape[1]), lists.ravel()])
-    pairs = pairs[pairs[:, 1] >= 0]
-    n = int(pairs.max(initial=0)) + 1
-    return np.column_stack(np.divmod(np.unique(pairs @ [n, 1]), n))
+    lists = np.sort(lists, axis=1)
+    first = lists >= 0
+    first[:, 1:] &= lists[:, 1:] != lists[:, :-1]
+    return np.column_stack([nodes[np.nonzero(first)[0]], lists[first]])
 
 
 def candidate_pairs(graph: Graph, X: AnyArray, nodes: Int64Array, *, seed: int = 0) -> Int64Array:

@@ -17,7 +17,7 @@ from graphquilt.prediction.counting import count_common, strengths
 COMPONENTS = ("cosine", "common neighbours", "Adamic-Adar", "resource allocation", "earlier links", "degrees")
 _MONOTONE = 5  # more of these components never lowers the score; degrees may count for or against a link
 _PENALTY = 10.0  # of the squared coefficients, for standardised components
-_NODES = 20_000  # whose candidates are looked at in each round
+_NODES = 100_000  # whose candidates are looked at, in one round or, in a small graph, in several
 _ENOUGH, _ROUNDS = 1000, 5  # positives; more rounds are added until there are as many, up to this number
 _GROUP = 50  # candidates in the smallest group of the calibration
 _BLOCK = 1 << 16  # pairs whose rows are in memory at a time
@@ -62,16 +62,12 @@ class LinkModel:
         Of the standardised components; the last one is the constant.
     knots : float array (2, q)
         Scores and their probabilities, both ascending: the calibration over candidates.
-    n_pairs, n_links : int
-        Candidates that it was fitted on, and how many of them are links.
     """
 
     mean: Float64Array
     deviation: Float64Array
     coefficients: Float64Array
     knots: Float64Array
-    n_pairs: int
-    n_links: int
 
     def contributions(self, components: Float64Array) -> Float64Array:
         """Return what each of ``COMPONENTS`` adds to the score against the mean candidate, (k, 6)."""
@@ -97,9 +93,8 @@ class LinkModel:
         mean, deviation = components.mean(axis=0), components.std(axis=0)
         deviation = np.where(deviation > 1e-9, deviation, np.inf)  # a component that never varies has no part
         coefficients = _regress((components - mean) / deviation, is_link)
-        model = cls(mean, deviation, coefficients, np.zeros((2, 0)), len(is_link), int(is_link.sum()))
-        knots = _calibrate(model.score(components[calibrating]), is_link[calibrating])
-        return cls(mean, deviation, coefficients, knots, len(is_link), int(is_link.sum()))
+        model = cls(mean, deviation, coefficients, np.zeros((2, 0)))
+        return replace(model, knots=_calibrate(model.score(components[calibrating]), is_link[calibrating]))
 
 
 def fit_links(graph: Graph, embed: Callable[[Graph], FloatArray], *, missing: float = 0.1, seed: int = 0) -> LinkModel:
@@ -120,7 +115,8 @@ def fit_links(graph: Graph, embed: Callable[[Graph], FloatArray], *, missing: fl
     """
     components: list[Float64Array] = []
     links: list[BoolArray] = []
-    while len(links) < _ROUNDS and sum(np.count_nonzero(part) for part in links) < _ENOUGH:
+    most = min(_ROUNDS, -(-_NODES // graph.n_nodes))
+    while len(links) < most and sum(np.count_nonzero(part) for part in links) < _ENOUGH:
         draw = seed + 1000 * len(links)
         rest, held_out = hold_out_edges(graph, fraction=missing, seed=draw, connected=False)
         part, is_link, _ = training_pairs(rest, unit_rows(embed(rest)), held_out, seed=draw)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,7 @@ from graphquilt.prediction.candidates import candidate_lists, candidate_pairs, l
 from graphquilt.prediction.history import graphs_before_and_after
 from graphquilt.prediction.model import COMPONENTS, LinkModel, are_new, fit_links, link_components, training_pairs
 
-_RECORD, _VERSION = "links", 1
-_ARRAYS = ("mean", "deviation", "coefficients", "knots")
+_RECORD, _VERSION = "links", 2
 _NODES = 1 << 14  # whose candidates are scored at a time
 
 
@@ -159,10 +158,7 @@ def links(
     if model is None:
         model = _fit(graph, settings, ids, after=after, missing=missing, seed=seed)
         if isinstance(job, Job):
-            arrays = {name: getattr(model, name) for name in _ARRAYS}
-            job.store[_RECORD] = Record(
-                {**arrays, "sizes": np.array([model.n_pairs, model.n_links])}, {"question": question}
-            )
+            job.store[_RECORD] = Record(vars(model), {"question": question})
     case = _Case(graph, unit_rows(X), ids, model, gone)
     if pairs is None:
         return case.best(rows, int(k if top is None else top))
@@ -247,8 +243,6 @@ def _kept_model(job: Job | Result, question: dict[str, object]) -> LinkModel | N
         record = job.store[_RECORD]
         if record.parameters.get("question") != question:
             return None
-        mean, deviation, coefficients, knots = (np.asarray(record.arrays[name]) for name in _ARRAYS)
-        n_pairs, n_links = record.arrays["sizes"].tolist()
-        return LinkModel(mean, deviation, coefficients, knots, n_pairs, n_links)
+        return LinkModel(**{field.name: np.asarray(record.arrays[field.name]) for field in fields(LinkModel)})
     except (KeyError, FormatError):
         return None

@@ -3,7 +3,7 @@
 from graphquilt.report.job_report import job_page, write_job_report, write_map
 from graphquilt.report.node_map import MapOptions, NodeMap, node_map
 from graphquilt.report.page import render_page
-from graphquilt.report.pictures import draw_map, draw_patch_graph, new_figure, save_figure
+from graphquilt.report.pictures import draw_map, draw_patch_graph, save_figure
 
 __all__ = [
     "MapOptions",
@@ -11,7 +11,6 @@ __all__ = [
     "draw_map",
     "draw_patch_graph",
     "job_page",
-    "new_figure",
     "node_map",
     "render_page",
     "save_figure",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -104,12 +105,17 @@ def job_page(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         "cite": _CITATIONS,
         "stages": _stages(job, status),
     }
+    alignment, has_embedding = None, False
+    with contextlib.suppress(JobError, FormatError):
+        alignment = job.alignment
+    with contextlib.suppress(JobError, FormatError):
+        has_embedding = len(job.embedding) > 0
     if status.patches is not None:
         patch_graph = job.patch_graph.repeat(job.settings.recipe.runs)
         data["patches"] = _histograms(job.patch_graph)
         data["curves"] = _loss_curves(job, status.wanted)
-        data["quilt"] = quilt_data(job, patch_graph, _alignment(job), progress)
-    if _has_embedding(job):
+        data["quilt"] = quilt_data(job, patch_graph, alignment, progress)
+    if has_embedding:
         data["map"] = node_map(job, options, progress=progress).for_page(job, progress)
     report(progress, "report", 1, 1)
     return render_page("job_page", title=name, data=data, parts=["scatter.js", "quilt.js"])
@@ -126,20 +132,6 @@ def _counts(job: Job, status: JobStatus) -> list[tuple[str, object]]:
         facts += [("patches", status.patches["n_patches"]), ("overlaps", status.patches["n_patch_edges"])]
     facts += [("dimensions", job.settings.dim)]
     return facts
-
-
-def _has_embedding(job: Job) -> bool:
-    try:
-        return len(job.embedding) > 0
-    except (JobError, FormatError):
-        return False
-
-
-def _alignment(job: Job) -> Alignment | None:
-    try:
-        return job.alignment
-    except (JobError, FormatError):
-        return None
 
 
 def _histograms(patch_graph: PatchGraph) -> dict[str, object]:

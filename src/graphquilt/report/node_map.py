@@ -375,13 +375,10 @@ def choose_colouring(name: str, labels: AnyArray, *, absent: str) -> Colouring:
     """Return the colouring that suits ``labels (k,)``: a scale for many different numbers, classes for all else."""
     if labels.dtype.kind == "f":
         return Colouring(name, numbers=labels.astype(np.float64), absent=absent)
-    distinct = np.unique(labels)
-    texts = [str(value) for value in distinct if str(value) != ""]
-    if texts and all(map(is_number, texts)):
-        fractions = any(not float(text).is_integer() for text in texts)
-        if fractions or len(texts) > _FEW:
-            numbers = np.array([float(text) if str(text) else np.nan for text in labels])
-            return Colouring(name, numbers=numbers, absent=absent)
+    texts = [str(value) for value in np.unique(labels) if str(value) != ""]
+    if all(map(is_number, texts)) and (len(texts) > _FEW or not all(float(text).is_integer() for text in texts)):
+        numbers = np.array([float(text) if str(text) else np.nan for text in labels])
+        return Colouring(name, numbers=numbers, absent=absent)
     return by_class(name, labels, absent=absent)
 
 

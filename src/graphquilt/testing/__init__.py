@@ -3,12 +3,9 @@
 from graphquilt.testing.checks import EmbedderReport, check_embedder, check_partitioner
 from graphquilt.testing.quilts import (
     Quilt,
-    hard_quilt,
     patchwork,
     quilt,
     random_rotations,
-    rotation_measurements,
-    true_error,
 )
 from graphquilt.testing.stores import check_store
 
@@ -18,10 +15,7 @@ __all__ = [
     "check_embedder",
     "check_partitioner",
     "check_store",
-    "hard_quilt",
     "patchwork",
     "quilt",
     "random_rotations",
-    "rotation_measurements",
-    "true_error",
 ]

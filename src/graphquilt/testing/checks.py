@@ -19,6 +19,7 @@ from graphquilt.errors import InputError, QuiltError
 from graphquilt.graph import Graph, check_labels
 from graphquilt.linalg import Motions
 from graphquilt.patches import coarse_graph, fine_clusters
+from graphquilt.testing.quilts import ring_with_chords
 
 GOOD, FAIR = 0.3, 0.7  # shares of the spread, as in the verdict of an alignment: below the first the halves agree
 _COMMUNITIES = 6
@@ -112,11 +113,8 @@ def _breach(embedder: Embedder, graph: Graph, what: str) -> str | None:
 def _ring_with_chords(n: int, width: int) -> Graph:
     """Return a connected graph of n nodes with 2n edges and non-negative features."""
     rng = np.random.default_rng(0)
-    ring = np.arange(n)
-    rows, columns = np.concatenate([ring, ring]), np.concatenate([(ring + 1) % n, rng.integers(n, size=n)])
-    A = sp.csr_array((np.ones(2 * n), (rows, columns)), shape=(n, n))
-    A = sp.csr_array(((A + A.T) > 0).astype(np.float64) - sp.diags_array((A.diagonal() > 0).astype(np.float64)))
-    return Graph(A, rng.random((n, width), dtype=np.float32))
+    A = sp.csr_array((np.ones(2 * n), tuple(ring_with_chords(n, 4, rng).T)), shape=(n, n))
+    return Graph(sp.csr_array(A + A.T), rng.random((n, width), dtype=np.float32))
 
 
 def _contents(graph: Graph) -> list[bytes]:

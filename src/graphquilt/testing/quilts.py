@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphquilt.alignment import Alignment
 from graphquilt.arrays import Float64Array, Int64Array
-from graphquilt.linalg import nearest_orthogonal
 from graphquilt.patches import Patch
 
 
@@ -44,24 +42,6 @@ def ring_with_chords(n: int, degree: int, rng: np.random.Generator) -> Int64Arra
         if i != j:
             edges.add((i, j))
     return np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)
-
-
-def rotation_measurements(
-    n: int, dim: int, *, degree: int, noise: float, seed: int = 0
-) -> tuple[Int64Array, Float64Array, Float64Array]:
-    """Return edges (m, 2), noisy relative rotations (m, d, d) and the true rotations (n, d, d) behind them.
-
-    Noise moves each entry of a relative rotation by ``noise / sqrt(dim)`` times a normal variable, before it is made
-    orthogonal again.
-    """
-    rng = np.random.default_rng(seed)
-    edges = ring_with_chords(n, degree, rng)
-    edges = edges[np.lexsort(edges.T)]
-    truth = random_rotations(n, dim, rng)
-    measured = truth[edges[:, 0]] @ truth[edges[:, 1]].transpose(0, 2, 1)
-    if noise > 0:
-        measured = nearest_orthogonal(measured + noise / np.sqrt(dim) * rng.normal(size=measured.shape))
-    return edges, measured, truth
 
 
 def quilt(
@@ -119,59 +99,6 @@ def quilt(
             measured[rows] = measured[rows] @ random_rotations(1, dim, rng)[0]
         patches.append(Patch(nodes, (measured - translations[k]) @ rotations[k].T / scales[k]))
     return Quilt(patches, edges, points, scales, rotations, translations, wrong_edges)
-
-
-def hard_quilt(seed: int) -> tuple[Quilt, float]:
-    """Return a problem whose answer may be out of reach, and its noise: chains, flat overlaps, few shared nodes.
-
-    The patches of a chain, a ring, or a ring with chords are far larger than their overlaps, whose points may hardly
-    extend in some directions.
-
-    Examples
-    --------
-    >>> problem, noise = hard_quilt(3)
-    >>> problem.points.shape[1] == problem.patches[0].dim
-    True
-    """
-    rng = np.random.default_rng(seed)
-    p, dim = int(rng.choice([2, 3, 4, 6, 12, 40])), int(rng.choice([1, 2, 3, 8, 16]))
-    edges = ring_with_chords(p, int(rng.choice([2, 2, 4, 6])), rng)
-    edges = edges[:-1] if p > 2 and len(edges) == p and rng.random() < 0.5 else edges
-    if len(edges) < p:
-        edges = np.stack([np.arange(p - 1), np.arange(1, p)], axis=1)
-    share, noise = int((dim + 1) * rng.choice([1, 2, 5])), float(rng.choice([0.0, 0.001, 0.01, 0.1, 0.2]))
-    extent = np.ones(dim)
-    extent[: int(rng.integers(dim)) if rng.random() < 0.5 else 0] = rng.choice([0.0, 1e-4, 0.01, 0.1])
-    start, inner = len(edges) * share, 5 * dim + 20
-    points = rng.normal(size=(start + p * inner, dim))
-    points[:start] *= extent
-    rotations, translations = random_rotations(p, dim, rng), 3 * rng.normal(size=(p, dim))
-    patches = []
-    for k in range(p):
-        shared = [np.arange(e * share, (e + 1) * share) for e in np.flatnonzero((edges == k).any(axis=1)).tolist()]
-        nodes = np.concatenate([*shared, start + np.arange(k * inner, (k + 1) * inner)])
-        measured = points[nodes] + noise * rng.normal(size=(len(nodes), dim))
-        patches.append(Patch(nodes, (measured - translations[k]) @ rotations[k].T))
-    none = np.empty(0, dtype=np.int64)
-    return Quilt(patches, edges, points, np.ones(p), rotations, translations, none), noise
-
-
-def true_error(problem: Quilt, alignment: Alignment) -> float:
-    """Return the distance of all aligned rows from the truth, after the best similarity, over the spread of the truth.
-
-    Examples
-    --------
-    >>> from graphquilt.alignment import align
-    >>> problem = quilt(3, 2)
-    >>> true_error(problem, align(problem.patches, problem.edges)) < 1e-6
-    True
-    """
-    placed = np.concatenate([alignment.apply(k, X) for k, (_, X) in enumerate(problem.patches)])
-    truth = np.concatenate([problem.points[nodes] for nodes, _ in problem.patches])
-    placed, truth = placed - placed.mean(axis=0), truth - truth.mean(axis=0)
-    U, s, Vt = np.linalg.svd(placed.T @ truth)
-    fitted = s.sum() / np.sum(placed**2) * placed @ U @ Vt
-    return float(np.linalg.norm(fitted - truth) / np.linalg.norm(truth))
 
 
 def _wrong_edges(edges: Int64Array, n: int, count: int, rng: np.random.Generator) -> Int64Array:
