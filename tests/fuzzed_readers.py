@@ -885,7 +885,8 @@ def _make_messages(folder):
 
 def _read_message(folder, path):
     """Do what the one who gets this file does with it."""
-    from graphquilt.federated import Message, align
+    from graphquilt.federated import align
+    from graphquilt.federated.align import Message
 
     if not hasattr(_read_message, "parties"):
         _read_message.parties = _parties()
@@ -921,7 +922,8 @@ def _make_request(folder):
 
 
 def _read_request(folder, path):
-    from graphquilt.federated import Message, align
+    from graphquilt.federated import align
+    from graphquilt.federated.align import Message
 
     if not hasattr(_read_request, "party"):
         _read_request.party = _parties(psi=True)[0]
@@ -930,7 +932,7 @@ def _read_request(folder, path):
 
 def _seal_messages(files):
     """Make checksums and authentication of messages right again, as a party that lies does."""
-    from graphquilt.federated.messages import Message
+    from graphquilt.federated.align import Message
 
     for name, content in files.items():
         with contextlib.suppress(Exception):

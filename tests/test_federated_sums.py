@@ -176,7 +176,7 @@ def test_rows_of_nothing_count_as_empty():
 
 @pytest.mark.parametrize("kind", ["invitation", "card", "contribution", "directions", "key"])
 def test_files_come_back_and_damaged_ones_are_refused(blocks, tmp_path, kind):
-    from graphquilt.federated.agreement import load_key, save_key
+    from graphquilt.federated.messages import load_key, save_key
 
     parts = networks(blocks, NAMES)
     agreed, members = agreed_round(parts, dim=4, buckets=40)

@@ -15,6 +15,7 @@ from sums import agreed_round, complete, contributions, networks
 
 needs("cryptography")
 NAMES = ("a", "b", "c", "d")
+TERMS = federated.Terms(buckets=60)
 
 
 @pytest.fixture(scope="module")
@@ -117,11 +118,11 @@ def test_a_key_that_was_confirmed_once_is_remembered_and_another_is_not_believed
     made, cards = homes(tmp_path, parts, honest[0].invitation, key)
     first = federated.Round.of(honest[0].invitation, cards.values())
     made["a"].contribute(parts["a"], first, confirmed=first.code)
-    later, key = federated.invite("night-2", 4, NAMES, buckets=60, key=b"another key for the second night")
+    later, key = federated.invite("night-2", 4, NAMES, terms=TERMS, key=b"another key for the second night")
     cards = {name: home.join(parts[name], later, key, party=name)[0].card for name, home in made.items()}
     second = federated.Round.of(later, cards.values())
     made["a"].contribute(parts["a"], second, again=True)  # nothing to confirm
-    third, key = federated.invite("night-3", 4, NAMES, buckets=60, key=b"another key for a third night...")
+    third, key = federated.invite("night-3", 4, NAMES, terms=TERMS, key=b"another key for a third night...")
     cards = {name: home.join(parts[name], third, key, party=name)[0].card for name, home in made.items()}
     cards["b"] = federated.join(parts["b"], third, key, party="b").card
     with pytest.raises(InputError, match=f"new here: b {cards['b'].fingerprint}"):
@@ -148,7 +149,7 @@ def test_a_false_dropout_gets_no_second_contribution(parts, honest, tmp_path):
     with pytest.raises(InputError, match="A second contribution would show the first"):
         made["a"].contribute(parts["a"], changed, confirmed=changed.code)
     # in a new round without d
-    small, key = federated.invite("night-2", 4, NAMES[:3], buckets=60, key=b"another key for the second night")
+    small, key = federated.invite("night-2", 4, NAMES[:3], terms=TERMS, key=b"another key for the second night")
     _, notes = made["a"].join(parts["a"], small, key, party="a")
     assert any("difference of two totals" in note for note in notes)
     cards = [made[name].join(parts[name], small, key, party=name)[0].card for name in NAMES[:3]]
@@ -403,13 +404,13 @@ def test_another_key_other_features_and_other_networks_are_refused():
 def test_who_may_take_part(parts):
     invite = federated.invite
     with pytest.raises(InputError, match="two parties shows the other's total"):
-        invite("n", 4, ["a", "b"], buckets=10)
-    assert invite("n", 4, ["a", "b"], buckets=10, two_parties=True)[0].parties == ("a", "b")
+        invite("n", 4, ["a", "b"], terms=TERMS)
+    assert invite("n", 4, ["a", "b"], terms=replace(TERMS, two_parties=True))[0].parties == ("a", "b")
     with pytest.raises(InputError, match="at least three parties"):
-        invite("n", 4, ["a"], buckets=10)
+        invite("n", 4, ["a"])
     with pytest.raises(InputError, match="different names"):
-        invite("n", 4, ["a", "b", "b"], buckets=10)
-    invitation, key = invite("n", 4, NAMES, buckets=10)
+        invite("n", 4, ["a", "b", "b"])
+    invitation, key = invite("n", 4, NAMES)
     with pytest.raises(InputError, match="is not invited"):
         federated.join(parts["a"], invitation, key, party="e")
     with pytest.raises(InputError, match="not the key"):

@@ -24,8 +24,7 @@ from graphquilt.federated.home import Home
 from graphquilt.federated.keys import Card
 from graphquilt.federated.round import Invitation, Round
 from graphquilt.federated.signal import Network
-from graphquilt.federated.sum_messages import Contribution, Directions
-from graphquilt.federated.sums import combine
+from graphquilt.federated.sums import Contribution, Directions, combine
 from graphquilt.jobs import format_of, write_embedding
 
 with needs_extra("a round over a network", "flower"):

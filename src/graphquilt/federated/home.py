@@ -18,11 +18,10 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError
 from graphquilt.federated.keys import Card, Member, new_signing_key
-from graphquilt.federated.messages import Checks, checks_of, digest, is_party_name, read_file, write_file
+from graphquilt.federated.messages import Checks, checks_of, digest, read_file, write_file
 from graphquilt.federated.round import Invitation, Round, join
 from graphquilt.federated.signal import Network
-from graphquilt.federated.sum_messages import Contribution, Directions
-from graphquilt.federated.sums import Embedded, contribute, embed, step_context
+from graphquilt.federated.sums import Contribution, Directions, Embedded, contribute, embed, step_context
 from graphquilt.files import array_checksum, is_checksum, sync_folder, translate_disk_errors
 
 IDENTITY, LEDGER, SECRETS = "identity", "ledger", "round.secret"
@@ -30,21 +29,11 @@ DIFFERENCE = (
     "The difference of two totals is what the parties contributed that are in only one of the rounds; if that is one "
     "party, it is shown."
 )
-ENTRY: Checks = {
-    **dict.fromkeys(("round", "invitation", "data"), is_checksum),
-    "name": is_party_name,
-    "signers": lambda value: isinstance(value, list) and all(map(is_checksum, value)),
+CHECKS: Checks = {  # of private files, which have checksums
+    "signing": is_checksum,
+    "known": lambda value: isinstance(value, dict),
+    "entries": lambda value: isinstance(value, list),
 }
-
-
-def _is_ledger(value: object) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(entry, dict) and all(check(entry.get(name)) for name, check in ENTRY.items()) for entry in value
-    )
-
-
-def _is_known(value: object) -> bool:
-    return isinstance(value, dict) and all(is_party_name(name) and is_checksum(key) for name, key in value.items())
 
 
 class Home:
@@ -70,8 +59,7 @@ class Home:
         """
         open_member, notes = self.member(), list[str]()
         if open_member is not None and open_member.card.invitation == invitation.id:
-            card = open_member.card
-            counts = (network.n_own, network.n_border if invitation.buckets else 0)
+            card, counts = open_member.card, network.counts(invitation.buckets)
             if (card.party, card.nodes, card.border) != (party, *counts):
                 raise InputError(
                     f"{self.folder} joined '{invitation.name}' as {card.party} with {card.nodes} nodes, {card.border} "
@@ -97,10 +85,8 @@ class Home:
 
     def check_cards(self, agreed: Round, *, confirmed: str | None = None) -> None:
         """Refuse cards whose signing keys this party has not confirmed: in an earlier round, or by the code of this."""
-        known = self._identity()["known"]
-        member = self._open(agreed)
-        others = [card for card in agreed.cards if card != member.card]
-        strange = [card for card in others if known.get(card.party) != card.signing]
+        known, own = self._private(IDENTITY)["known"], self._open(agreed).card
+        strange = [card for card in agreed.cards if card != own and known.get(card.party) != card.signing]
         if confirmed is not None and confirmed.strip().lower() != agreed.code:
             raise InputError(
                 f"the code of these cards is {agreed.code}, not {confirmed[:40]}: the parties have different cards, "
@@ -131,7 +117,7 @@ class Home:
         member = self._open(agreed)
         step = 0 if received is None else received.step
         kept = self.folder / f"sent-{step}"
-        context = step_context(agreed, step, received)
+        context = step_context(agreed, received)
         if kept.exists():
             sent = Contribution.load(kept)
             if sent.context != context:
@@ -154,8 +140,9 @@ class Home:
             entry = {"round": agreed.id, "invitation": agreed.invitation.id, "name": agreed.invitation.name}
             entries.append({**entry, "data": data, "signers": signers})
             write_file(self.folder / LEDGER, "ledger", {"entries": entries})
-            known = {**self._identity()["known"], **{card.party: card.signing for card in agreed.cards}}
-            write_file(self.folder / IDENTITY, "identity", {"signing": self._signing().hex(), "known": known})
+            identity = self._private(IDENTITY)
+            identity["known"] |= {card.party: card.signing for card in agreed.cards}
+            write_file(self.folder / IDENTITY, IDENTITY, identity)
         made.save(kept)
         return made
 
@@ -173,18 +160,18 @@ class Home:
 
     def ledger(self) -> list[dict[str, Any]]:
         """Return one entry for each round to which the party contributed."""
-        path = self.folder / LEDGER
-        return list(read_file(path, (LEDGER,), {"entries": _is_ledger})[0]["entries"]) if path.exists() else []
+        return list(self._private(LEDGER)["entries"]) if (self.folder / LEDGER).exists() else []
 
     def sent(self) -> list[int]:
         """Return the steps of the open round that were contributed to."""
         return sorted(int(path.name[5:]) for path in self.folder.glob("sent-*") if path.name[5:].isdigit())
 
-    def _identity(self) -> dict[str, Any]:
-        return read_file(self.folder / IDENTITY, (IDENTITY,), {"signing": is_checksum, "known": _is_known})[0]
+    def _private(self, kind: str) -> dict[str, Any]:
+        names = ("entries",) if kind == LEDGER else ("signing", "known")
+        return read_file(self.folder / kind, (kind,), {name: CHECKS[name] for name in names})[0]
 
     def _signing(self) -> bytes:
-        return bytes.fromhex(self._identity()["signing"])
+        return bytes.fromhex(self._private(IDENTITY)["signing"])
 
     def _open(self, agreed: Round) -> Member:
         member = self.member()

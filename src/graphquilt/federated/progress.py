@@ -12,7 +12,7 @@ from graphquilt.federated.home import IDENTITY, Home
 from graphquilt.federated.keys import Card
 from graphquilt.federated.messages import kind_of
 from graphquilt.federated.round import Invitation, Round
-from graphquilt.federated.sum_messages import Contribution, Directions
+from graphquilt.federated.sums import Contribution, Directions
 
 Value = TypeVar("Value")
 TOTAL = (

@@ -88,6 +88,10 @@ class Network:
         """Number of own nodes at the border: every node at the border of two parties is owned by one of them."""
         return int(self.own[self.border].sum())
 
+    def counts(self, buckets: int) -> tuple[int, int]:
+        """Return what a card tells: numbers of own nodes, and of those at the border where there are ``buckets``."""
+        return self.n_own, self.n_border if buckets else 0
+
     def cost(self, columns: int, n_parties: int) -> float:
         """Return about how many seconds of one processor a contribution of so many columns takes."""
         walked = self.graph.n_entries * columns * WALK_STEPS * WALK_SECONDS
