@@ -867,8 +867,7 @@ def _read_round(folder, path):
     from graphquilt.federated import align
 
     made = align.Round.load(folder / "round.json")
-    key = align.load_key(folder / "key", made)
-    assert made.has_key(key)
+    made.check_key(align.load_key(folder / "key"))
     assert made.least >= 2 * made.dim + 10
 
 

@@ -184,7 +184,7 @@ def test_files_come_back_and_damaged_ones_are_refused(blocks, tmp_path, kind):
     answer, path = federated.combine(agreed, made), tmp_path / "file"
     if kind == "key":
         save_key(members["a"].key, path)
-        load = lambda path: load_key(path, agreed.invitation)  # noqa: E731
+        load = load_key
         assert load(path) == members["a"].key
     else:
         value = {"invitation": agreed.invitation, "card": agreed.cards[0], "contribution": made[0]}.get(kind, answer)

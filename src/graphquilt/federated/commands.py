@@ -51,13 +51,9 @@ class NetworkFlags:
         from graphquilt.federated.nodes import rows_of
         from graphquilt.jobs import Source
 
-        graph = source.apply_to(Source(), edges).read()
-        whole, own = Network.of(graph), read_lines(self.own)
-        return whole if own is None else Network.of(graph, rows_of(whole.ids, own, str(self.own)))
-
-    def names(self) -> list[str] | None:
-        """Return the names of the features; None if nobody gave them."""
-        return read_lines(self.feature_names)
+        graph, own = source.apply_to(Source(), edges).read(), read_lines(self.own)
+        whole = Network.of(graph, names=read_lines(self.feature_names))
+        return whole if own is None else Network.of(graph, rows_of(whole.ids, own, str(self.own)), names=whole.names)
 
 
 @Parameter(name="*")
@@ -137,10 +133,8 @@ def join(
     from graphquilt.federated.messages import load_key
 
     asked = Invitation.load(invitation)
-    secret = load_key(key, asked)
     read = network.read(edges, source)
-    asked.check_names(network.names(), secret)
-    member, notes = Home(home).join(read, asked, secret, party=party)
+    member, notes = Home(home).join(read, asked, load_key(key), party=party)
     member.card.save(file_to_write(out))
     width = asked.features + asked.buckets
     facts = {"party": party, "nodes": read.n_own, "at_border": read.n_border, "fingerprint": member.card.fingerprint}
@@ -172,13 +166,13 @@ def contribute(
     """Spread the signal in the party's own network, add it up over its own nodes, and mask the sum."""
     from graphquilt.federated import Directions, Home
 
-    agreed, private, names = of_round.read(), Home(home), network.names()
+    agreed, private = of_round.read(), Home(home)
     received = None if directions is None else Directions.load(directions)
     target = file_to_write(out)
     if received is None:
         private.check_cards(agreed, confirmed=confirm)  # before the work
     read = network.read(edges, source)
-    made = private.contribute(read, agreed, received=received, names=names, confirmed=confirm, again=again)
+    made = private.contribute(read, agreed, received=received, confirmed=confirm, again=again)
     made.save(target)
     facts = {"party": made.party, "step": made.step, "numbers": len(made.values), "bytes": out.stat().st_size}
     advice = [f"Send {out} to the coordinator. Alone it is noise; with those of all parties it adds up to the total."]
@@ -233,7 +227,7 @@ def embed(
 
     kind, received, private = format_of(out), Directions.load(directions), Home(home)
     read = network.read(edges, source)
-    made = private.embed(read, of_round.read(), received, names=network.names())
+    made = private.embed(read, of_round.read(), received)
     write_embedding(file_to_write(out), read.ids[made.rows], made.embedding, format=kind, dtype="float32")
     private.end()
     facts = {"nodes": len(made.rows), "dim": made.embedding.shape[1], "embedding": str(out), "code": received.code}

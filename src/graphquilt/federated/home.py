@@ -7,7 +7,6 @@ other; the secret key of a round is deleted when the round ends.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError
 from graphquilt.federated.keys import Card, Member, new_signing_key
 from graphquilt.federated.messages import Checks, checks_of, digest, read_file, write_file
+from graphquilt.federated.nodes import canonical_ids
 from graphquilt.federated.round import Invitation, Round, join
 from graphquilt.federated.signal import Network
 from graphquilt.federated.sums import Contribution, Directions, Embedded, contribute, embed, step_context
@@ -59,11 +59,11 @@ class Home:
         """
         open_member, notes = self.member(), list[str]()
         if open_member is not None and open_member.card.invitation == invitation.id:
-            card, counts = open_member.card, network.counts(invitation.buckets)
-            if (card.party, card.nodes, card.border) != (party, *counts):
+            card = open_member.card
+            if (card.party, card.nodes, card.border) != (party, *network.counts(invitation.buckets)):
                 raise InputError(
                     f"{self.folder} joined '{invitation.name}' as {card.party} with {card.nodes} nodes, {card.border} "
-                    f"at the border, not as {party} with {counts[0]} and {counts[1]}. A card is signed once."
+                    "at the border: a card is signed once."
                 )
             return open_member, notes
         if any(entry["invitation"] == invitation.id for entry in self.ledger()):
@@ -105,7 +105,6 @@ class Home:
         agreed: Round,
         *,
         received: Directions | None = None,
-        names: Sequence[str] | None = None,
         confirmed: str | None = None,
         again: bool = False,
     ) -> Contribution:
@@ -133,9 +132,14 @@ class Home:
             raise InputError(
                 f"{member.card.party} did not contribute to the steps before step {step} with these cards."
             )
-        if step == 0 and not again:
-            _check_earlier(entries, data, set(signers), agreed)
-        made = contribute(network, agreed, member, received=received, names=names)
+        for entry in entries if step == 0 and not again else []:
+            differ = len(set(entry["signers"]) ^ set(signers))
+            if entry["data"] == data and entry["round"] != agreed.id and differ < 2:
+                raise InputError(
+                    f"this network was contributed to the round '{entry['name']}', whose parties differ from these by "
+                    f"{differ}. {DIFFERENCE} If all accept that, repeat the command with --again."
+                )
+        made = contribute(network, agreed, member, received=received)
         if step == 0:
             entry = {"round": agreed.id, "invitation": agreed.invitation.id, "name": agreed.invitation.name}
             entries.append({**entry, "data": data, "signers": signers})
@@ -146,11 +150,9 @@ class Home:
         made.save(kept)
         return made
 
-    def embed(
-        self, network: Network, agreed: Round, directions: Directions, *, names: Sequence[str] | None = None
-    ) -> Embedded:
+    def embed(self, network: Network, agreed: Round, directions: Directions) -> Embedded:
         """Embed the own nodes; :meth:`end` the round when the result is safe."""
-        return embed(network, agreed, self._open(agreed), directions, names=names)
+        return embed(network, agreed, self._open(agreed), directions)
 
     def end(self) -> None:
         """Delete the keys of the open round, and what was sent."""
@@ -183,26 +185,10 @@ class Home:
         return member
 
 
-def _check_earlier(entries: list[dict[str, Any]], data: str, signers: set[str], agreed: Round) -> None:
-    """Refuse data that went to a round which differs from this one by fewer than two parties."""
-    for entry in entries:
-        differ = len(set(entry["signers"]) ^ signers)
-        if entry["data"] == data and entry["round"] != agreed.id and differ < 2:
-            raise InputError(
-                f"this network was contributed to the round '{entry['name']}', whose parties differ from these by "
-                f"{differ}. {DIFFERENCE} If all accept that, repeat the command with --again."
-            )
-
-
 def _data_digest(network: Network) -> str:
     """Return the SHA-256 of everything that a party contributes from."""
     graph, X = network.graph, network.graph.features
-    parts: list[AnyArray] = [graph.indptr, graph.indices, network.own.astype(np.uint8)]
-    parts += [] if graph.weights is None else [graph.weights]
-    if isinstance(X, sp.csr_array):
-        parts += [X.indptr, X.indices, X.data]
-    elif X is not None:
-        parts.append(X)
-    sums = [array_checksum(np.asarray(part)) for part in parts]
-    ids = [] if graph.node_ids is None else [str(value) for value in np.asarray(graph.node_ids).tolist()]
-    return digest({"arrays": sums, "ids": ids})
+    parts: list[AnyArray | None] = [graph.indptr, graph.indices, graph.weights, network.own.astype(np.uint8)]
+    parts += [X.indptr, X.indices, X.data] if isinstance(X, sp.csr_array) else [X]
+    sums = [None if part is None else array_checksum(np.asarray(part)) for part in parts]
+    return digest({"arrays": sums, "ids": canonical_ids(network.ids)})

@@ -81,8 +81,8 @@ def check_party_name(name: str) -> None:
     """Refuse a name that cannot be that of a party or round."""
     if not is_party_name(name):
         raise InputError(
-            f"'{name[:80]}' cannot be the name of a party or round: use 1 to 64 letters, digits, dots, hyphens and "
-            "underscores, and begin with a letter or digit."
+            f"'{name[:80]}' cannot be the name of a party or round: use at most 64 letters, digits, '.', '-' and '_', "
+            "and begin with a letter or digit."
         )
 
 
@@ -184,10 +184,7 @@ def read_file(path: Path, kinds: tuple[str, ...], checks: Checks) -> tuple[dict[
     wrong = [name for name, check in checks.items() if not check(content.get(name))]
     if wrong or not intact or content.get("arrays", {}) != described(arrays):
         reason = f"{wrong[0]} is missing or not valid" if wrong else "it was changed: its checksums differ"
-        raise FormatError(
-            f"{path} is not a sound file of a federated round: {reason}. It may be truncated or damaged; ask for it "
-            "again."
-        )
+        raise FormatError(f"{path} is not a sound file of a federated round: {reason}. Ask for it again.")
     return {name: content[name] for name in checks}, arrays
 
 
@@ -200,8 +197,7 @@ def kind_of(path: Path) -> str:
             content = json.loads(path.read_bytes()) if path.stat().st_size <= MOST_BYTES else {}
     except (OSError, ValueError, KeyError, RecursionError, FormatError):
         return ""
-    ours = isinstance(content, dict) and content.get("format") == FORMAT
-    return str(content.get("kind")) if ours else ""
+    return str(content.get("kind")) if isinstance(content, dict) and content.get("format") == FORMAT else ""
 
 
 def is_archive(path: Path) -> bool:
@@ -215,12 +211,9 @@ def save_key(key: bytes, path: str | os.PathLike[str]) -> None:
     write_file(Path(path), "key", {"key": key.hex()})
 
 
-def load_key(path: str | os.PathLike[str], agreed: Agreement | None = None) -> bytes:
-    """Read what :func:`save_key` wrote, and refuse the key of another round."""
-    key = bytes.fromhex(read_file(Path(path), ("key",), {"key": is_checksum})[0]["key"])
-    if agreed is not None:
-        agreed.check_key(key, str(path))
-    return key
+def load_key(path: str | os.PathLike[str]) -> bytes:
+    """Read what :func:`save_key` wrote."""
+    return bytes.fromhex(read_file(Path(path), ("key",), {"key": is_checksum})[0]["key"])
 
 
 def new_key(name: str, key: bytes | None = None) -> tuple[bytes, dict[str, str]]:
@@ -234,16 +227,8 @@ def new_key(name: str, key: bytes | None = None) -> tuple[bytes, dict[str, str]]
 class Agreement:
     """What everybody knows of a round before it begins; it is public.
 
-    Attributes
-    ----------
-    name : str
-        For people.
-    dim : int
-        Number of dimensions of the embedding.
-    parties : tuple of str
-        The names of the parties, in order.
-    nonce, key_check : str
-        A random number, and its digest under the parties' key, by which a party sees that it has the right key.
+    The ``parties`` are in order. By ``key_check``, the digest of a random ``nonce`` under the parties' key, each sees
+    that it has the right key.
     """
 
     name: Name
@@ -273,10 +258,10 @@ class Agreement:
         """Return whether this is the parties' key."""
         return hmac.compare_digest(keyed(key, "check", self.nonce), self.key_check)
 
-    def check_key(self, key: bytes, whose: str = "this") -> None:
+    def check_key(self, key: bytes) -> None:
         """Refuse the key of another round."""
         if not self.has_key(key):
-            raise InputError(f"{whose} is not the key of {self.label}.")
+            raise InputError(f"this is not the key of {self.label}.")
 
     def check_invited(self, party: str) -> None:
         """Refuse somebody who takes no part."""

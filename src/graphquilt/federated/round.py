@@ -70,7 +70,7 @@ class Invitation(Agreement, Terms):
                 "say that both accept this (--two-parties)."
             )
         if not self.features and not self.buckets:
-            raise InputError("a round spreads features (--features), nodes at borders (--buckets), or both: name one.")
+            raise InputError("a round spreads features, nodes at borders (--buckets), or both: name one.")
         if not 1 <= self.dim <= WIDEST or not 0 <= self.buckets < WIDEST:
             raise InputError(
                 f"dim is from 1 to {WIDEST}, and buckets are from 0 to {WIDEST - 1}, not {self.dim} and {self.buckets}."
@@ -96,14 +96,11 @@ class Invitation(Agreement, Terms):
         if self.names is None or not self.features:
             return
         if names is None:
-            raise InputError(
-                f"the round '{self.name}' checks the names of its {self.features} features. Give those of yours, one "
-                "per line in the order of the columns (--feature-names)."
-            )
+            raise InputError(f"{self.label} checks the names of its {self.features} features (--feature-names).")
         if not hmac.compare_digest(keyed(key, "features", list(names)), self.names):
             raise InputError(
-                f"the names of these {len(names)} features are not those of the {self.features} features of the round "
-                f"'{self.name}', or are in another order. Bring the columns into the order that the parties agreed on."
+                f"the names of these {len(names)} features are not the {self.features} of the round '{self.name}', or "
+                "are in another order. Bring the columns into the order that the parties agreed on."
             )
 
 
@@ -116,21 +113,10 @@ def invite(
     terms: Terms = Terms(),
     key: bytes | None = None,
 ) -> tuple[Invitation, bytes]:
-    """Begin a round.
+    """Begin a round: return the invitation, for everyone, and the key, for the parties and not for the coordinator.
 
-    Parameters
-    ----------
-    features : sequence of str, or int
-        Names of the features in the order of their columns, or only their number, which nobody can check.
-    key : bytes, optional
-        The parties' key, 32 bytes; by default a new one, and nothing else is safe: it decides the columns of nodes.
-
-    Returns
-    -------
-    invitation : Invitation
-        For everyone.
-    key : bytes
-        For the parties, and not for the coordinator.
+    ``features`` are the names of the features in the order of their columns, or only their number, which nobody can
+    check. The ``key`` (32 bytes) decides the columns of nodes: nothing but a new one, the default, is safe.
 
     Examples
     --------
@@ -154,6 +140,7 @@ def join(network: Network, invitation: Invitation, key: bytes, *, party: str, si
     """
     invitation.check_key(key)
     invitation.check_invited(party)
+    invitation.check_names(network.names, key)
     if not network.n_own:
         raise InputError(f"{party} owns none of the {network.graph.n_nodes} nodes of its network.")
     if invitation.buckets and not network.n_border:

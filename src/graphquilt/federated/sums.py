@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -151,15 +151,15 @@ class Embedded:
     @property
     def verdict(self) -> str:
         """What the shares mean."""
-        figures = (
-            f"The directions keep {self.share:.0%} of your signal and {self.total:.0%} of the total; directions of "
-            f"your own would keep {self.best:.0%}."
-        )
-        if self.share >= 0.75 * self.best:
-            return f"{figures} They suit your network."
+        meaning = "They suit your network."
+        if self.share < 0.75 * self.best:
+            meaning = (
+                "That is low: your network differs from the others, or somebody contributed nonsense, which masks "
+                "hide. Compare with what the other parties see, and embed alone if theirs is low too."
+            )
         return (
-            f"{figures} That is low: your network differs from the others, or somebody contributed nonsense, which "
-            "masks hide. Compare with what the other parties see, and embed alone if theirs is low too."
+            f"The directions keep {self.share:.0%} of your signal and {self.total:.0%} of the total; directions of "
+            f"your own would keep {self.best:.0%}. {meaning}"
         )
 
 
@@ -169,19 +169,11 @@ def step_context(agreed: Round, received: Directions | None) -> str:
     return digest({"round": agreed.id, "step": step, "directions": directions})
 
 
-def contribute(
-    network: Graph | Network,
-    agreed: Round,
-    member: Member,
-    *,
-    received: Directions | None = None,
-    names: Sequence[str] | None = None,
-) -> Contribution:
+def contribute(network: Network, agreed: Round, member: Member, *, received: Directions | None = None) -> Contribution:
     """Spread the signal in a party's own network, add it up over its own nodes, and mask the sum for the coordinator.
 
-    Of a plain Graph all nodes are own nodes. ``received`` is what the coordinator sent after the step before, and
-    ``names`` are those of the features, if the round checks them. The same arguments give the same bits: never send two
-    that differ in one step.
+    ``received`` is what the coordinator sent after the step before. The same arguments give the same bits: never send
+    two contributions to one step that differ.
     """
     step = 0 if received is None else received.step
     if received is not None:
@@ -189,7 +181,7 @@ def contribute(
         if received.complete:
             raise InputError("the round is complete: nothing is left to contribute, and every party can embed.")
     context = step_context(agreed, received)
-    _, values = plain_sum(network, agreed, member, received=received, names=names)
+    _, values = plain_sum(network, agreed, member, received=received)
     own = member.card
     if agreed.card(own.party) != own:
         raise InputError(f"the card of {own.party} in this round is not its own: somebody replaced it. End the round.")
@@ -201,18 +193,13 @@ def contribute(
 
 
 def plain_sum(
-    network: Graph | Network,
-    agreed: Round,
-    member: Member,
-    *,
-    received: Directions | None = None,
-    names: Sequence[str] | None = None,
+    network: Network, agreed: Round, member: Member, *, received: Directions | None = None
 ) -> tuple[str, npt.NDArray[np.uint64]]:
     """Return what a party adds in a step, without masks: ``moment`` or ``product``, and the rounded sum modulo 2^64.
 
     With differential privacy it has noise.
     """
-    network, graph, far = _placed(network, agreed, member, names)
+    graph, far = _placed(network, agreed, member)
     embedder, noise = _embedder(agreed, received), agreed.signal.noise
     kept = (replace(embedder, steps=0) if noise else embedder).prepare(graph, 0, far=far)
     ((kind, total),) = embedder.contribute(kept).items()
@@ -262,21 +249,12 @@ def combine(agreed: Round, contributions: Iterable[Contribution], *, before: Dir
     return _answer(agreed, embedder.combine({kind: M * 2.0**UNIT_BITS}, 0), step + 1)
 
 
-def embed(
-    network: Graph | Network,
-    agreed: Round,
-    member: Member,
-    directions: Directions,
-    *,
-    names: Sequence[str] | None = None,
-) -> Embedded:
+def embed(network: Network, agreed: Round, member: Member, directions: Directions) -> Embedded:
     """Embed the own nodes of a party by the directions of all, and measure what they keep of its signal."""
     directions.check_round(agreed)
     if not directions.complete:
-        raise InputError(
-            f"these are not directions yet: after {directions.step} steps the round needs another contribution."
-        )
-    network, graph, far = _placed(network, agreed, member, names)
+        raise InputError(f"these are no directions yet: step {directions.step} needs another contribution.")
+    graph, far = _placed(network, agreed, member)
     embedder = _embedder(agreed, directions)
     before = _embedder(agreed, replace(directions, arrays={k: v for k, v in directions.arrays.items() if k == "basis"}))
     kept = before.prepare(graph, 0, far=far)
@@ -289,24 +267,20 @@ def embed(
     return Embedded(np.flatnonzero(network.own), Z, float(unscaled / filled), directions.share, best)
 
 
-def _placed(
-    network: Graph | Network, agreed: Round, member: Member, names: Sequence[str] | None
-) -> tuple[Network, Graph, FarField]:
-    """Return the network, the graph that is spread and its columns; refuse one that the party did not join with."""
-    network = network if isinstance(network, Network) else Network.of(network)
+def _placed(network: Network, agreed: Round, member: Member) -> tuple[Graph, FarField]:
+    """Return the graph that is spread, and its columns; refuse a network that the party did not join with."""
     card, invitation = member.card, agreed.invitation
     invitation.check_key(member.key)
-    invitation.check_names(names, member.key)
+    invitation.check_names(network.names, member.key)
     if network.counts(invitation.buckets) != (card.nodes, card.border):
         raise InputError(
             f"{card.party} joined with {card.nodes} nodes, {card.border} at the border, and this network has other "
             "numbers of them. Contribute the network that you joined with, or join a new round."
         )
-    return network, *agreed.signal.place(network, invitation.bucket_key(member.key))
+    return agreed.signal.place(network, invitation.bucket_key(member.key))
 
 
 def _embedder(agreed: Round, received: Directions | None, *, state: bool = False) -> Propagation:
-    """Return the embedder of a step, with what is agreed so far."""
     signal = agreed.signal
     made = signal.embedder(agreed.invitation.dim)
     arrays: dict[str, AnyArray] = {} if received is None else dict(received.state if state else received.arrays)
@@ -314,12 +288,10 @@ def _embedder(agreed: Round, received: Directions | None, *, state: bool = False
         return made
     if "blocks" not in arrays:
         arrays = {**(made.start or {}), **arrays}
-    basis = arrays.get("basis")
-    reduced = signal.features if basis is None else basis.shape[-1]
-    for name, array in arrays.items():
-        count = reduced + signal.buckets if name == "directions" else signal.features
-        if name in ("basis", "blocks", "products", "directions") and (array.ndim != 2 or len(array) != count):
-            raise InputError(f"the {name} have shape {array.shape}, and the signal of the round has {count} columns.")
+    for name in ("basis", "blocks", "products"):
+        shape = arrays[name].shape if name in arrays else (signal.features, 0)
+        if len(shape) != 2 or shape[0] != signal.features:
+            raise InputError(f"the {name} have shape {shape}, and the round has {signal.features} features.")
     return replace(made, start=arrays)
 
 
@@ -338,7 +310,6 @@ def _block(state: Mapping[str, AnyArray]) -> AnyArray:
 
 
 def _collected(agreed: Round, contributions: Iterable[Contribution], step: int) -> list[Contribution]:
-    """Return one contribution of each party to this step, and refuse anything else."""
     by_party: dict[str, Contribution] = {}
     for message in contributions:
         whose = f"the contribution of {message.party}"
@@ -363,7 +334,6 @@ def _collected(agreed: Round, contributions: Iterable[Contribution], step: int) 
 
 
 def _check_moment(M: Float64Array, empty: float, agreed: Round) -> None:
-    """Refuse a total that cannot be the moment of rows of unit length."""
     from scipy.linalg import LinAlgError, cholesky
 
     n, trace, noise = agreed.n_nodes, float(np.trace(M)), MOST_NOISE * agreed.signal.noise * len(agreed.cards) ** 0.5
@@ -381,7 +351,6 @@ def _check_moment(M: Float64Array, empty: float, agreed: Round) -> None:
 
 
 def _check_product(P: Float64Array, before: Directions | None, agreed: Round) -> None:
-    """Refuse a total that cannot be a moment times directions."""
     n, largest = agreed.n_nodes, float(np.abs(P).max(initial=0))
     V = None if before is None else _block(before.state).astype(np.float64)
     bound = 2.0 * n * (1 + TOLERANCE) * (8.0 + np.sqrt(len(P)) if V is None else 1.0)
@@ -395,7 +364,6 @@ def _check_product(P: Float64Array, before: Directions | None, agreed: Round) ->
 
 
 def _answer(agreed: Round, after: Propagation, step: int) -> Directions:
-    """Return what the parties get of the embedder after a step, and what stays with the coordinator."""
     start = {name: np.asarray(array) for name, array in (after.start or {}).items()}
     if after.complete:
         share = min(float(start.pop("share")), 1.0)

@@ -83,14 +83,15 @@ def offer(
     from graphquilt.graph import read_vectors
 
     agreed = align.Round.load(round)
-    secret, folder = align.load_key(key, agreed), home / agreed.folder
+    secret, folder = align.load_key(key), home / agreed.folder
+    agreed.check_key(secret)  # before the home is made
     if folder.exists():
         raise InputError(
             f"{party} has made its offer in this round, {folder / 'offer'}: send that. Another would tell more."
         )
     ids, X = read_vectors(vectors)
-    own = align.party_secret(home)
     rows = None if share is None else rows_of(ids, read_lines(share) or [], str(share))
+    own = align.party_secret(home)
     made = align.offer(ids, X, agreed, key=secret, party=party, secret=own, share=rows, noise=noise)
     made.save(folder)
     cost = f"The noise alone gives a pair that fits perfectly an error of {(noise**2 / (2 + noise**2)) ** 0.5:.3g}."

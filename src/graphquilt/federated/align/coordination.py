@@ -14,7 +14,7 @@ from graphquilt.errors import FormatError, InputError
 from graphquilt.federated.align.parties import Party
 from graphquilt.federated.align.rounds import Message, Round
 from graphquilt.federated.messages import is_party_name
-from graphquilt.files import is_size
+from graphquilt.files import is_checksum, is_size
 
 AGREE = 1e-8  # two measurements of one pair differ by less, relative to their size, on whatever machines
 MEANING: Mapping[str, str] = {
@@ -89,7 +89,13 @@ def solve(measurements: Iterable[Message], of_round: Round) -> FederatedAlignmen
     offers: dict[str, tuple[str, int]] = {}
     for message in sorted(measurements, key=lambda message: message.sender):
         statistics = _checked(message, of_round)
-        _check_offers(message, offers)
+        for name, offer in message.facts["offers"].items():
+            said = offer, message.facts["nodes"][name]
+            if offers.setdefault(name, said) != said:
+                raise InputError(
+                    f"the measurements are of different offers of {name}, of {offers[name][1]} and of {said[1]} nodes. "
+                    f"All pairs of {name} must be measured with the same offer: measure the others again."
+                )
         first, second = message.facts["parties"]
         other, before = pairs.setdefault((first, second), (message, statistics))
         if not _agree(statistics, before):
@@ -147,63 +153,48 @@ def apply(party: Party, transform: Message) -> tuple[AnyArray, Float64Array]:
             f"this transform was made from another offer of {party.name} than the one in this folder, and does "
             "not fit its embedding. Measure and align again with the offer that is here."
         )
-    scale, rotation, translation = _motion(transform, party.round)
-    moved = scale * (party.embedding.astype(np.float64) @ rotation) + translation
-    return party.ids, moved
+    d, arrays = party.round.dim, transform.arrays
+    shapes = {name: array.shape for name, array in arrays.items()}
+    sound = shapes == {"scale": (1,), "rotation": (d, d), "translation": (d,)}
+    sound = sound and all(X.dtype.kind == "f" and bool(np.isfinite(X).all()) for X in arrays.values())
+    if sound:
+        scale, rotation = float(arrays["scale"][0]), arrays["rotation"]
+        sound = float(np.abs(rotation.T @ rotation - np.eye(d)).max()) <= ORTHOGONAL
+    if not sound or not (scale > 0 if party.round.scale else scale == 1):
+        raise FormatError(
+            f"this transform is not a motion in {d} dimensions that the round '{party.round.name}' allows: applying it "
+            "would distort the embedding. Ask the coordinator to align again."
+        )
+    return party.ids, scale * (party.embedding.astype(np.float64) @ rotation) + arrays["translation"]
 
 
 def _checked(message: Message, of_round: Round) -> OverlapStatistics:
     """Return the statistics of a measurement whose numbers can be what its header says."""
     of_round.check_message(message, "measurement")
-    if not _says_enough(message):
+    parties, offers, nodes = (message.facts.get(name) for name in ("parties", "offers", "nodes"))
+    sound = isinstance(parties, list) and len(parties) == 2 and all(map(is_party_name, parties))
+    sound = sound and parties[0] < parties[1] and message.sender in parties
+    for values, kind in ((offers, is_checksum), (nodes, is_size)):
+        sound = sound and isinstance(values, dict) and sorted(values) == parties and all(map(kind, values.values()))
+    if not sound:
         raise FormatError(
             f"{message.title} does not say what a measurement says; ask {message.sender} to measure again."
         )
-    (first, second), nodes = message.facts["parties"], message.facts["nodes"]
-    name = f"{message.title}, of {first} and {second},"
+    name, counts = f"{message.title}, of {parties[0]} and {parties[1]},", [nodes[party] for party in parties]
     try:
         statistics = OverlapStatistics.from_arrays(message.arrays)
     except FormatError as error:
         raise FormatError(f"{name} is wrong: {error}") from error
-    if statistics.dim != of_round.dim or len(statistics) != 1:
-        raise FormatError(
-            f"{name} has {len(statistics)} overlaps in {statistics.dim} dimensions, and the round has one in "
-            f"{of_round.dim}; ask {message.sender} to measure again."
-        )
+    if (statistics.dim, len(statistics)) != (of_round.dim, 1):
+        raise FormatError(f"{name} is not of one overlap in {of_round.dim} dimensions; ask {message.sender} again.")
     shared = int(statistics.counts[0])
-    of_round.check_shared(first, second, shared)
-    if statistics.sizes[0] != shared or shared > min(nodes.values()):
+    of_round.check_shared(*parties, shared)
+    if statistics.sizes[0] != shared or shared > min(counts):
         raise FormatError(
             f"{name} is of {shared} nodes that weigh {statistics.sizes[0]:g}. Each node weighs 1, and their offers "
-            f"have {nodes[first]} and {nodes[second]}."
+            f"have {counts[0]} and {counts[1]}."
         )
     return statistics
-
-
-def _says_enough(message: Message) -> bool:
-    """Return whether the header of a measurement says which pair it is of, and of which offers."""
-    parties, offers, nodes = (message.facts.get(name) for name in ("parties", "offers", "nodes"))
-    if not isinstance(parties, list) or len(parties) != 2 or not all(map(is_party_name, parties)):
-        return False
-    by_party = all(isinstance(values, dict) and sorted(values) == parties for values in (offers, nodes))
-    return (
-        by_party
-        and parties[0] < parties[1]
-        and message.sender in parties
-        and all(isinstance(offer, str) for offer in offers.values())
-        and all(map(is_size, nodes.values()))
-    )
-
-
-def _check_offers(message: Message, offers: dict[str, tuple[str, int]]) -> None:
-    """Remember the offer of each party, and refuse a measurement that tells another thing about it."""
-    for name, offer in message.facts["offers"].items():
-        said = offer, message.facts["nodes"][name]
-        if offers.setdefault(name, said) != said:
-            raise InputError(
-                f"the measurements are of different offers of {name}, of {offers[name][1]} and of {said[1]} nodes. All "
-                f"pairs of {name} must be measured with the same offer: measure the others again."
-            )
 
 
 def _agree(one: OverlapStatistics, other: OverlapStatistics) -> bool:
@@ -215,20 +206,3 @@ def _agree(one: OverlapStatistics, other: OverlapStatistics) -> bool:
         and np.allclose(one.spreads, other.spreads, rtol=AGREE, atol=0)
         and np.allclose(one.products, other.products, rtol=AGREE, atol=AGREE)
     )
-
-
-def _motion(transform: Message, of_round: Round) -> tuple[float, Float64Array, Float64Array]:
-    """Return the motion of a transform, and refuse what is none, or what the round does not allow."""
-    d, arrays = of_round.dim, transform.arrays
-    shapes = {name: array.shape for name, array in arrays.items()}
-    sound = shapes == {"scale": (1,), "rotation": (d, d), "translation": (d,)}
-    if not sound or not all(X.dtype.kind == "f" and bool(np.isfinite(X).all()) for X in arrays.values()):
-        raise FormatError(f"this transform has no scale, rotation and translation in {d} dimensions; ask for it again.")
-    scale, rotation, translation = float(arrays["scale"][0]), arrays["rotation"], arrays["translation"]
-    skew = float(np.abs(rotation.T @ rotation - np.eye(d)).max())
-    if skew > ORTHOGONAL or not (scale > 0 if of_round.scale else scale == 1):
-        raise FormatError(
-            f"this transform is not a motion that the round '{of_round.name}' allows: applying it would distort the "
-            "embedding. Ask the coordinator to align again."
-        )
-    return scale, rotation, translation

@@ -16,9 +16,10 @@ from graphquilt.arrays import AnyArray, FloatArray
 from graphquilt.errors import FormatError, InputError
 from graphquilt.federated.align import intersection
 from graphquilt.federated.align.intersection import checked_pseudonyms, shared_places
-from graphquilt.federated.align.parties import Party, check_offer_facts
+from graphquilt.federated.align.parties import Party
 from graphquilt.federated.align.rounds import Message
 from graphquilt.federated.messages import subkey
+from graphquilt.files import is_checksum, is_size
 
 LARGEST = 1e100  # a coordinate of an honest party is far smaller, and squares of this are still numbers
 CONCENTRATED = 0.9  # leverage of one node in a reply; see check_concentration
@@ -63,7 +64,13 @@ def measure(party: Party, received: Message) -> Message:
             f"offer of {party.name}. A reply is about nodes that both have offered: ask {partner} to reply again."
         )
     party.round.check_shared(party.name, partner, len(places))
-    coordinates = _coordinates(received, len(theirs), party.round.dim)
+    coordinates, dim = _array(received, "coordinates"), party.round.dim
+    sound = coordinates.shape == (len(theirs), dim) and coordinates.dtype.kind == "f"
+    if not sound or not bool((np.abs(coordinates) <= LARGEST).all()):
+        raise FormatError(
+            f"the coordinates of {partner} are not {dim} finite numbers for each of {len(theirs)} nodes; ask {partner} "
+            "to reply again."
+        )
     sides = {party.name: party.coordinates[places], partner: coordinates}
     check_concentration(coordinates, partner)
     first, second = names = sorted(sides)
@@ -127,7 +134,8 @@ def _check_received(party: Party, message: Message, *kinds: str) -> None:
         )
     if message.sender == party.name:
         raise InputError(f"this is {party.name}'s own {message.kind}; it is for the other parties.")
-    check_offer_facts(message)
+    if not is_checksum(message.facts.get("offer")) or not is_size(message.facts.get("nodes")):
+        raise FormatError(f"{name} does not say what it should; ask for it again.")
     if message.kind == "offer":
         return
     if message.facts.get("to") != party.name:
@@ -152,14 +160,3 @@ def _array(message: Message, name: str) -> AnyArray:
             "make it again."
         )
     return message.arrays[name]
-
-
-def _coordinates(message: Message, n_nodes: int, dim: int) -> FloatArray:
-    X = _array(message, "coordinates")
-    sound = X.shape == (n_nodes, dim) and X.dtype.kind == "f" and bool(np.isfinite(X).all())
-    if not sound or float(np.abs(X).max(initial=0)) > LARGEST:
-        raise FormatError(
-            f"the coordinates of {message.sender} are not {dim} finite numbers for each of {n_nodes} nodes; ask "
-            f"{message.sender} to reply again."
-        )
-    return X

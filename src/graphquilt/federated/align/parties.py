@@ -28,7 +28,7 @@ from graphquilt.federated.messages import (
     write_private,
 )
 from graphquilt.federated.nodes import canonical_ids, normal
-from graphquilt.files import is_size, translate_disk_errors
+from graphquilt.files import translate_disk_errors
 
 NOISE = 0.05
 ARRAYS = ("ids", "embedding", "rows", "pseudonyms", "coordinates")
@@ -76,7 +76,7 @@ class Party:
         """Open the folder of a party in one round; what was not written with the key of the round is refused."""
         folder = Path(folder)
         agreed = Round.load(folder / "round")
-        key = load_key(folder / "key", agreed)
+        key = load_key(folder / "key")
         home, sent = Message.load(folder / "party"), Message.load(folder / "offer")
         agreed.check_message(home, "party")
         agreed.check_message(sent, "offer")
@@ -102,21 +102,12 @@ def offer(
 ) -> Party:
     """Choose what a party may share of its coordinates, and add noise to it.
 
-    Parameters
-    ----------
-    ids : array (n,)
-        The ids of the party's nodes, integers or text, as the other parties write them.
-    coordinates : float array (n, d)
-        One row per node, from any embedder.
-    secret : bytes (32)
-        The party's own, which it keeps for all rounds; see :func:`party_secret`. The noise of a node is drawn from the
-        secret, the round and the id of the node: whoever asks again sees the same. Offer only once in a round, because
-        two offers of other nodes have noise of another size.
-    share : int array (k,), optional
-        The rows of the nodes that may be shared; by default all.
-    noise : float
-        The standard deviation of the Gaussian noise on every coordinate that leaves, as a share of the spread (root
-        mean square over coordinates) of the nodes that may be shared.
+    ``ids`` (n,) are integers or text, as the other parties write them, and ``coordinates`` (n, d) come from any
+    embedder. ``share`` (k,) are the rows of the nodes that may be shared, by default all. ``noise`` is the standard
+    deviation of the Gaussian noise on every coordinate that leaves, as a share of the spread (root mean square over
+    coordinates) of these nodes. The noise of a node is drawn from the party's own ``secret`` of 32 bytes (see
+    :func:`party_secret`), the round and the id: whoever asks again sees the same. Offer only once in a round, because
+    two offers of other nodes have noise of another size.
     """
     check_party_name(party)
     to_round.check_key(key)
@@ -141,7 +132,7 @@ def offer(
     shared = noisy(X[rows], canonical_ids(names[rows]), noise, subkey(secret, f"noise {to_round.id}"))
     psi_key = intersection.new_key() if to_round.psi else b""
     arrays = {"request": intersection.request(own, psi_key)} if to_round.psi else {"pseudonyms": own}
-    facts = {"offer": secrets.token_hex(16), "nodes": len(own)}
+    facts = {"offer": secrets.token_hex(32), "nodes": len(own)}
     message = to_round.message("offer", party, facts, arrays).authenticated(key)
     names = names.astype(np.str_) if names.dtype.hasobject else names
     return Party(party, to_round, key, names, X, rows, own, shared, message, psi_key)
@@ -182,9 +173,3 @@ def accept_once(folder: Path, message: Message) -> None:
             f"{message.sender} more. Take the first, or invite to a new round."
         )
     write_private(path, lambda file: file.write(digest))
-
-
-def check_offer_facts(message: Message) -> None:
-    """Refuse an offer, or an answer or reply that repeats one, whose header lacks what an offer says of itself."""
-    if not (isinstance(message.facts.get("offer"), str) and is_size(message.facts.get("nodes"))):
-        raise FormatError(f"{message.title} does not say what it should; ask for it again.")

@@ -85,16 +85,9 @@ class Message:
 class Round(Agreement):
     """What all parties of a round agree on; it is public.
 
-    Attributes
-    ----------
-    parties : tuple of str
-        The names of the parties; empty if anyone with the key may take part.
-    scale : bool
-        Whether the alignment undoes scales, as it does rotations and shifts.
-    least : int
-        The least number of nodes that two parties must share to be compared.
-    psi : bool
-        Whether shared nodes are found by private set intersection, and not by pseudonyms.
+    Without ``parties``, anyone with the key may take part. Two parties must share at least ``least`` nodes to be
+    compared, which private set intersection (``psi``) finds, or pseudonyms. The alignment undoes rotations and shifts,
+    and with ``scale`` scales.
     """
 
     scale: Flag
@@ -106,8 +99,7 @@ class Round(Agreement):
         super().__post_init__()
         if len(self.parties) == 1:
             raise InputError(
-                f"a round has at least two parties, and this one names {self.parties[0]}. Name all, or name none: "
-                "everyone with the key may then take part."
+                f"a round has at least two parties, and this one names {self.parties[0]}: name all, or none."
             )
         needed = least_shared(self.dim)
         if self.dim < 1 or self.least < needed:
