@@ -107,10 +107,7 @@ def run_round(
         [party.name for party in parties],
         key=key,
         features=0 if graph.features is None else int(graph.features.shape[1]),
-        buckets=BUCKETS if graph.features is None else 0,
-        per_bucket=guards.get("per_bucket", 0),
-        least=guards.get("least", 1),
-        epsilon=guards.get("epsilon", 0),
+        terms=federated.Terms(buckets=BUCKETS if graph.features is None else 0, **guards),
     )
     members = [federated.join(party.network, invitation, key, party=party.name) for party in parties]
     agreed = federated.Round.of(invitation, [member.card for member in members])

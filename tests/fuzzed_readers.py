@@ -867,8 +867,7 @@ def _read_round(folder, path):
     from graphquilt.federated import align
 
     made = align.Round.load(folder / "round.json")
-    key = align.load_key(folder / "key", made)
-    assert made.has_key(key)
+    made.check_key(align.load_key(folder / "key"))
     assert made.least >= 2 * made.dim + 10
 
 
@@ -885,7 +884,8 @@ def _make_messages(folder):
 
 def _read_message(folder, path):
     """Do what the one who gets this file does with it."""
-    from graphquilt.federated import Message, align
+    from graphquilt.federated import align
+    from graphquilt.federated.align import Message
 
     if not hasattr(_read_message, "parties"):
         _read_message.parties = _parties()
@@ -921,7 +921,8 @@ def _make_request(folder):
 
 
 def _read_request(folder, path):
-    from graphquilt.federated import Message, align
+    from graphquilt.federated import align
+    from graphquilt.federated.align import Message
 
     if not hasattr(_read_request, "party"):
         _read_request.party = _parties(psi=True)[0]
@@ -930,7 +931,7 @@ def _read_request(folder, path):
 
 def _seal_messages(files):
     """Make checksums and authentication of messages right again, as a party that lies does."""
-    from graphquilt.federated.messages import Message
+    from graphquilt.federated.align import Message
 
     for name, content in files.items():
         with contextlib.suppress(Exception):

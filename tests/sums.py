@@ -18,9 +18,10 @@ def networks(graph, names, owner=None):
     return parts
 
 
-def agreed_round(parts, *, dim, key=b"key of the parties in this test!", name="night-1", **signal):
+def agreed_round(parts, *, dim, key=b"key of the parties in this test!", name="night-1", features=0, **terms):
     """Invite, and let every party join."""
-    invitation, key = federated.invite(name, dim, list(parts), key=key, **signal)
+    terms = federated.Terms(**terms)
+    invitation, key = federated.invite(name, dim, list(parts), features=features, terms=terms, key=key)
     members = {party: federated.join(network, invitation, key, party=party) for party, network in parts.items()}
     return federated.Round.of(invitation, [member.card for member in members.values()]), members
 

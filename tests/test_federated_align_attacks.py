@@ -210,6 +210,20 @@ def test_a_false_measurement_does_not_outweigh_the_others_and_accuses_nobody(tri
     assert result.verdict != "good"
 
 
+def test_a_wrong_rotation_is_applied_and_shows_only_to_partners_who_compare(triangle):
+    """Given away: the coordinator sends b a motion that is none of the alignment's."""
+    (a, b, _), measured = triangle
+    true = align.solve(measured, a.round).transforms
+    turned = with_arrays(true["b"], rotation=true["b"].arrays["rotation"] @ np.linalg.qr(np.eye(DIM)[::-1] + 0.5)[0])
+
+    def apart(transform):
+        (ids, X), (others, Y) = align.apply(a, true["a"]), align.apply(b, transform)
+        _, own, other = np.intersect1d(ids, others, return_indices=True)
+        return rms(X[own] - Y[other]) / X[own].std()
+
+    assert apart(turned) > 3 * apart(true["b"])
+
+
 def test_an_honest_party_that_fits_least_is_not_accused():
     """One party of five has noise; it fits least, and nobody is told to leave it out."""
     agreed, key = agree()

@@ -9,7 +9,6 @@ import pytest
 
 import graphquilt as gq
 from federation import measurements, offer_of, offers, with_arrays, with_facts
-from graphquilt import federated
 from graphquilt.cli import main
 from graphquilt.errors import DisconnectedError, FormatError, InputError
 from graphquilt.federated import align, messages
@@ -127,7 +126,7 @@ def test_a_newer_version_is_refused(four, tmp_path, monkeypatch):
         newer.setattr(messages, "VERSION", 4)
         four[1].offer.save(tmp_path / "offer")
     with pytest.raises(FormatError, match="has version 4 of the format, and this graphquilt reads version 3"):
-        federated.Message.load(tmp_path / "offer")
+        align.Message.load(tmp_path / "offer")
 
 
 def test_a_reply_with_nodes_that_were_not_offered(federate, four):
@@ -303,7 +302,7 @@ def test_files_of_another_kind(federate, four, measured):
     [
         ({"parties": ["bank-b", "bank-a"]}, "does not say what a measurement says"),
         ({"parties": ["bank-c", "bank-d"]}, "does not say what a measurement says"),
-        ({"noise": {"bank-a": -1, "bank-b": 0}}, "does not say what a measurement says"),
+        ({"nodes": {"bank-a": -1, "bank-b": 0}}, "does not say what a measurement says"),
         ({"nodes": {"bank-a": 5, "bank-b": 5}}, "their offers have 5 and 5"),
     ],
 )

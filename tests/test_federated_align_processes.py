@@ -17,8 +17,8 @@ import pytest
 import graphquilt as gq
 from extras import needs
 from federation import shares
-from graphquilt.federated import Message, align
-from graphquilt.federated.align import Party
+from graphquilt.federated import align
+from graphquilt.federated.align import Message, Party
 
 DIM = 5
 PARTIES = ("bank-a", "bank-b", "bank-c")

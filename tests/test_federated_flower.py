@@ -75,7 +75,7 @@ def network_of(config):
 def round_of_three(blocks, tmp_path, monkeypatch):
     """Three parties that have joined, with the configuration of their SuperNodes, and that of the coordinator."""
     owner = gq.Metis(3)(blocks)
-    invitation, key = federated.invite("night-1", 6, list(PARTIES), buckets=64)
+    invitation, key = federated.invite("night-1", 6, list(PARTIES), terms=federated.Terms(buckets=64))
     configs = {}
     for k, party in enumerate(PARTIES):
         folder = tmp_path / party

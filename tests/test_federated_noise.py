@@ -91,9 +91,9 @@ def test_a_round_with_noise_works_and_its_checks_still_hold(private):
 def test_what_is_not_proved_is_refused():
     for signal in ({"buckets": 10}, {"features": 10, "buckets": 10}, {"features": 10, "least": 2}, {"features": 5000}):
         with pytest.raises(InputError, match="is proved for at most"):
-            federated.invite("n", 4, NAMES, epsilon=1, **signal)
+            agreed_round(dict.fromkeys(NAMES), dim=4, epsilon=1, **signal)
     with pytest.raises(InputError, match="epsilon is from 0 to 100"):
-        federated.invite("n", 4, NAMES, features=10, epsilon=-1)
+        agreed_round(dict.fromkeys(NAMES), dim=4, features=10, epsilon=-1)
 
 
 def test_the_command_line_asks_for_it_and_says_what_it_does_not_cover(command, tmp_path):

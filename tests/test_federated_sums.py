@@ -178,7 +178,7 @@ def test_rows_of_nothing_count_as_empty():
 
 @pytest.mark.parametrize("kind", ["invitation", "card", "contribution", "directions", "key"])
 def test_files_come_back_and_damaged_ones_are_refused(blocks, tmp_path, kind):
-    from graphquilt.federated.agreement import load_key, save_key
+    from graphquilt.federated.messages import load_key, save_key
 
     parts = networks(blocks, NAMES)
     agreed, members = agreed_round(parts, dim=4, buckets=40)
@@ -186,7 +186,7 @@ def test_files_come_back_and_damaged_ones_are_refused(blocks, tmp_path, kind):
     answer, path = federated.combine(agreed, made), tmp_path / "file"
     if kind == "key":
         save_key(members["a"].key, path)
-        load = lambda path: load_key(path, agreed.invitation)  # noqa: E731
+        load = load_key
         assert load(path) == members["a"].key
     else:
         value = {"invitation": agreed.invitation, "card": agreed.cards[0], "contribution": made[0]}.get(kind, answer)

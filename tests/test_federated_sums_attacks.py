@@ -2,6 +2,7 @@
 
 import hmac
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from sums import agreed_round, complete, contributions, networks
 
 needs("cryptography")
 NAMES = ("a", "b", "c", "d")
+TERMS = federated.Terms(buckets=60)
 
 
 @pytest.fixture(scope="module")
@@ -62,29 +64,91 @@ def test_all_parties_but_one_and_the_coordinator_see_the_total_of_that_one(parts
     truth = federated.plain_sum(parts["a"], agreed, members["a"])[1]
     others = {name: members[name] for name in NAMES[1:]}
     assert np.array_equal(unmasked(agreed, made, others, "a"), truth)
-    fewer = unmasked(agreed, made, {name: members[name] for name in NAMES[2:]}, "a")
+    last_two = {name: members[name] for name in NAMES[2:]}
+    fewer = unmasked(agreed, made, last_two, "a")
     assert np.unpackbits((fewer - truth).view(np.uint8)).mean() == pytest.approx(0.5, abs=0.01)
+    other = unmasked(agreed, federated.contribute(parts["b"], agreed, members["b"]), last_two, "b")
+    both = truth + federated.plain_sum(parts["b"], agreed, members["b"])[1]
+    assert np.array_equal(fewer + other, both)  # all but two see the total of these two
 
 
-def test_in_a_round_of_two_each_learns_part_of_the_total_of_the_other():
-    """Given away: V'(A + B)V is diagonal, so a knows V'BV off the diagonal, and its trace from the share."""
+def moment(values, agreed):
+    """Return the sum H'H that has these values."""
+    width = agreed.signal.features + agreed.signal.buckets
+    M = np.zeros((width, width))
+    M[np.triu(np.ones((width, width), dtype=bool))] = values.view(np.int64)[:-1] / 2.0 ** agreed.bits("moment")
+    return M + np.triu(M, 1).T
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_all_parties_but_one_learn_part_of_the_total_of_that_one(count):
+    """Given away: V'(A + B)V is diagonal, so who knows A knows V'BV off the diagonal, and its trace from the share."""
     graph = gq.datasets.load_dataset("blocks")
-    parts = networks(gq.Graph(graph.adjacency), NAMES[:2])
-    agreed, members = agreed_round(parts, dim=4, buckets=60, two_parties=True)
+    parts = networks(gq.Graph(graph.adjacency), NAMES[:count])
+    agreed, members = agreed_round(parts, dim=4, buckets=60, two_parties=count == 2)
     answer = complete(parts, agreed, members)
-    upper = np.triu(np.ones((60, 60), dtype=bool))
-    moments = []
-    for name in NAMES[:2]:
-        values = federated.plain_sum(parts[name], agreed, members[name])[1].view(np.int64)
-        M = np.zeros((60, 60))
-        M[upper] = values[:-1] / 2.0 ** agreed.bits("moment")
-        moments.append(M + np.triu(M, 1).T)
+    sums = [moment(federated.plain_sum(parts[name], agreed, members[name])[1], agreed) for name in NAMES[:count]]
     V = answer.arrays["directions"].astype(np.float64)
-    A, B = (V.T @ M @ V for M in moments)
+    A, B = (V.T @ M @ V for M in (sum(sums[:-1]), sums[-1]))
     between = ~np.eye(4, dtype=bool)
     np.testing.assert_allclose(B[between], -A[between], atol=1e-3)
     assert np.abs(B[between]).max() > 0.1
-    assert answer.share * np.trace(sum(moments)) - np.trace(A) == pytest.approx(np.trace(B), abs=0.01)
+    trace = agreed.n_nodes  # no row is empty here
+    assert answer.share * trace - np.trace(A) == pytest.approx(np.trace(B), abs=0.01)
+    assert (answer.arrays["scale"] == 1).all()  # parties do not get the eigenvalues, which would be all of V'BV
+
+
+def test_the_coordinator_and_one_party_see_links_of_others_between_ids_that_it_guesses():
+    """Given away: the columns of the total get names; a guard of four nodes per column blurs them."""
+    graph = gq.Graph(gq.datasets.load_dataset("blocks").subgraph(np.arange(300)).adjacency)
+    parts = networks(graph, NAMES)
+    held = np.unique(np.concatenate([np.asarray(n.graph.node_ids)[n.border] for n in parts.values()]))
+    strange = np.setdiff1d(held, np.asarray(parts["a"].graph.node_ids))
+    linked = graph.adjacency[strange][:, strange].toarray() > 0
+    pairs = np.triu_indices(len(strange), 1)
+
+    def guess(per_bucket):
+        agreed, members = agreed_round(parts, dim=16, buckets=1500, per_bucket=per_bucket)
+        M = sum(moment(federated.plain_sum(parts[name], agreed, members[name])[1], agreed) for name in NAMES)
+        secret = agreed.invitation.bucket_key(members["a"].key)
+        digests = [hmac.digest(secret, str(node).encode(), "sha256")[:8] for node in strange.tolist()]
+        columns = np.array([int.from_bytes(digest, "little") % len(M) for digest in digests])
+        scores = M[np.ix_(columns, columns)] / np.sqrt(np.outer(M[columns, columns], M[columns, columns]) + 1e-12)
+        return gq.evaluate.roc_auc(scores[pairs][linked[pairs]], scores[pairs][~linked[pairs]])
+
+    assert guess(0) > 0.85
+    assert guess(4) < 0.75
+
+
+def test_files_have_what_the_page_says_and_nothing_else(parts, tmp_path):
+    """Names of features as a digest, counts on the card, directions and one share for the parties."""
+    graph, names = gq.datasets.load_dataset("blocks"), [f"feature-{k}" for k in range(120)]
+    parts = {name: replace(part, names=names) for name, part in networks(graph, NAMES[:3]).items()}
+    agreed, members = agreed_round(parts, dim=3, features=names)
+    made = contributions(parts, agreed, members)
+    answer = federated.combine(agreed, made)
+    agreed.invitation.save(tmp_path / "invitation")
+    assert b"feature-" not in (tmp_path / "invitation").read_bytes()
+    assert set(agreed.cards[0].content) == {"invitation", "party", "nodes", "border", "signing", "exchange"}
+    assert set(made[0].content) == {"round", "step", "party", "context", "values"}
+    assert {len(one.values) for one in made} == {120 * 121 // 2 + 1}
+    assert (set(answer.arrays), set(answer.state)) == ({"directions", "scale"}, set())
+    assert set(answer.facts) == {"round", "step", "share"}
+
+
+def test_data_that_has_changed_is_contributed_again_and_the_same_data_is_not(parts, honest, tmp_path):
+    """Given away: the difference of two nights is the change, summed over all parties; nothing refuses this."""
+    made, cards = homes(tmp_path, parts, honest[0].invitation, honest[1]["a"].key)
+    first = federated.Round.of(honest[0].invitation, cards.values())
+    made["a"].contribute(parts["a"], first, confirmed=first.code)
+    later, key = federated.invite("night-2", 4, NAMES, terms=TERMS, key=b"another key for the second night")
+    cards = {name: home.join(parts[name], later, key, party=name)[0].card for name, home in made.items()}
+    second = federated.Round.of(later, cards.values())
+    with pytest.raises(InputError, match="differ from these by 0"):
+        made["a"].contribute(parts["a"], second)
+    graph = parts["a"].graph
+    heavier = gq.Graph(2 * graph.adjacency, node_ids=graph.node_ids)
+    assert made["a"].contribute(replace(parts["a"], graph=heavier), second).step == 0
 
 
 def test_a_forged_card_is_seen_by_its_key_or_by_the_code(parts, honest, tmp_path):
@@ -117,11 +181,11 @@ def test_a_key_that_was_confirmed_once_is_remembered_and_another_is_not_believed
     made, cards = homes(tmp_path, parts, honest[0].invitation, key)
     first = federated.Round.of(honest[0].invitation, cards.values())
     made["a"].contribute(parts["a"], first, confirmed=first.code)
-    later, key = federated.invite("night-2", 4, NAMES, buckets=60, key=b"another key for the second night")
+    later, key = federated.invite("night-2", 4, NAMES, terms=TERMS, key=b"another key for the second night")
     cards = {name: home.join(parts[name], later, key, party=name)[0].card for name, home in made.items()}
     second = federated.Round.of(later, cards.values())
     made["a"].contribute(parts["a"], second, again=True)  # nothing to confirm
-    third, key = federated.invite("night-3", 4, NAMES, buckets=60, key=b"another key for a third night...")
+    third, key = federated.invite("night-3", 4, NAMES, terms=TERMS, key=b"another key for a third night...")
     cards = {name: home.join(parts[name], third, key, party=name)[0].card for name, home in made.items()}
     cards["b"] = federated.join(parts["b"], third, key, party="b").card
     with pytest.raises(InputError, match=f"new here: b {cards['b'].fingerprint}"):
@@ -148,7 +212,7 @@ def test_a_false_dropout_gets_no_second_contribution(parts, honest, tmp_path):
     with pytest.raises(InputError, match="A second contribution would show the first"):
         made["a"].contribute(parts["a"], changed, confirmed=changed.code)
     # in a new round without d
-    small, key = federated.invite("night-2", 4, NAMES[:3], buckets=60, key=b"another key for the second night")
+    small, key = federated.invite("night-2", 4, NAMES[:3], terms=TERMS, key=b"another key for the second night")
     _, notes = made["a"].join(parts["a"], small, key, party="a")
     assert any("difference of two totals" in note for note in notes)
     cards = [made[name].join(parts[name], small, key, party=name)[0].card for name in NAMES[:3]]
@@ -379,37 +443,41 @@ def test_garbage_of_the_right_size_is_not_refused_but_seen_at_home(parts, honest
 def test_another_key_other_features_and_other_networks_are_refused():
     graph = gq.datasets.load_dataset("blocks")
     names = [f"feature-{k}" for k in range(graph.features.shape[1])]
-    parts = networks(graph, NAMES[:3])
+    parts = {name: replace(part, names=names) for name, part in networks(graph, NAMES[:3]).items()}
     agreed, members = agreed_round(parts, dim=3, features=names)
     contribute = federated.contribute
-    with pytest.raises(InputError, match="checks the names"):
-        contribute(parts["a"], agreed, members["a"])
-    with pytest.raises(InputError, match="or are in another order"):
-        contribute(parts["a"], agreed, members["a"], names=names[::-1])
+    for reading in (
+        contribute,
+        lambda *words: federated.join(words[0], agreed.invitation, members["a"].key, party="a"),
+    ):
+        with pytest.raises(InputError, match="checks the names"):
+            reading(replace(parts["a"], names=None), agreed, members["a"])
+        with pytest.raises(InputError, match="or are in another order"):
+            reading(replace(parts["a"], names=names[::-1]), agreed, members["a"])
     with pytest.raises(InputError, match="not the key"):
-        contribute(parts["a"], agreed, replace(members["a"], key=bytes(32)), names=names)
+        contribute(parts["a"], agreed, replace(members["a"], key=bytes(32)))
     with pytest.raises(InputError, match="Contribute the network that you joined with"):
-        contribute(federated.Network.of(parts["a"].graph, np.arange(9)), agreed, members["a"], names=names)
+        contribute(federated.Network.of(parts["a"].graph, np.arange(9), names=names), agreed, members["a"])
     other = federated.join(parts["a"], agreed.invitation, members["a"].key, party="a")
     with pytest.raises(InputError, match="is not its own"):
-        contribute(parts["a"], agreed, other, names=names)
+        contribute(parts["a"], agreed, other)
     fewer = gq.Graph(graph.adjacency, graph.features[:, :-1])
     narrow = networks(fewer, NAMES[:3])
     with pytest.raises(InputError, match="features, and this network has 119"):
-        contribute(narrow["a"], agreed, members["a"], names=names)
-    assert contribute(parts["a"], agreed, members["a"], names=names).party == "a"
+        contribute(replace(narrow["a"], names=names), agreed, members["a"])
+    assert contribute(parts["a"], agreed, members["a"]).party == "a"
 
 
 def test_who_may_take_part(parts):
     invite = federated.invite
     with pytest.raises(InputError, match="two parties shows the other's total"):
-        invite("n", 4, ["a", "b"], buckets=10)
-    assert invite("n", 4, ["a", "b"], buckets=10, two_parties=True)[0].parties == ("a", "b")
+        invite("n", 4, ["a", "b"], terms=TERMS)
+    assert invite("n", 4, ["a", "b"], terms=replace(TERMS, two_parties=True))[0].parties == ("a", "b")
     with pytest.raises(InputError, match="at least three parties"):
-        invite("n", 4, ["a"], buckets=10)
+        invite("n", 4, ["a"])
     with pytest.raises(InputError, match="different names"):
-        invite("n", 4, ["a", "b", "b"], buckets=10)
-    invitation, key = invite("n", 4, NAMES, buckets=10)
+        invite("n", 4, ["a", "b", "b"])
+    invitation, key = invite("n", 4, NAMES)
     with pytest.raises(InputError, match="is not invited"):
         federated.join(parts["a"], invitation, key, party="e")
     with pytest.raises(InputError, match="not the key"):
@@ -419,3 +487,9 @@ def test_who_may_take_part(parts):
         federated.join(inside, invitation, key, party="a")
     with pytest.raises(InputError, match="cards of b, c, d are missing"):
         federated.Round.of(invitation, [federated.join(parts["a"], invitation, key, party="a").card])
+
+
+def test_the_page_names_these_tests():
+    page = (Path(__file__).parents[1] / "docs" / "how-it-works" / "federated-privacy.md").read_text(encoding="utf-8")
+    tests = {name for name in globals() if name.startswith("test_")} - {"test_the_page_names_these_tests"}
+    assert not {name for name in tests if name not in page}

@@ -5,19 +5,17 @@ One round of sums: :func:`invite` makes an :class:`Invitation` and the parties' 
 :class:`Contribution` with :func:`contribute`; the coordinator makes :class:`Directions` with :func:`combine`; and every
 party does :func:`embed`. :class:`Home` is the private folder of a party, which refuses what would give it away.
 
-:mod:`graphquilt.federated.align` brings embeddings that parties made with a method of their own into one frame. What
-moves there are values of the type :class:`Message`. ``docs/federated.md`` says who sees what.
+:mod:`graphquilt.federated.align` brings embeddings that parties made with a method of their own into one frame.
+``docs/federated.md`` says who sees what.
 """
 
 from graphquilt.federated import align
 from graphquilt.federated.home import Home
 from graphquilt.federated.keys import Card, Member
-from graphquilt.federated.messages import Message
 from graphquilt.federated.nodes import canonical_ids
-from graphquilt.federated.round import Invitation, Round, invite, join
+from graphquilt.federated.round import Invitation, Round, Terms, invite, join
 from graphquilt.federated.signal import CommonSignal, Network
-from graphquilt.federated.sum_messages import Contribution, Directions
-from graphquilt.federated.sums import Embedded, combine, contribute, embed, plain_sum
+from graphquilt.federated.sums import Contribution, Directions, Embedded, combine, contribute, embed, plain_sum
 
 __all__ = [
     "Card",
@@ -28,9 +26,9 @@ __all__ = [
     "Home",
     "Invitation",
     "Member",
-    "Message",
     "Network",
     "Round",
+    "Terms",
     "align",
     "canonical_ids",
     "combine",

@@ -12,6 +12,7 @@ from cyclopts import App, Parameter
 
 from graphquilt.cli import Output, SourceFlags, show
 from graphquilt.errors import InputError
+from graphquilt.federated.round import Terms
 
 if TYPE_CHECKING:
     from graphquilt.federated import Network, Round
@@ -25,40 +26,13 @@ federate_app.command(
     help="Align embeddings that parties made with a method of their own.",
 )
 OutFile = Annotated[Path, Parameter(name=["--out", "-o"], help="The file to write.")]
+KeyFile = Annotated[Path, Parameter(help="The parties' key: for the parties, not for the coordinator.")]
+EmbeddingFile = Annotated[Path, Parameter(name=["--out", "-o"], help="The embedding: .parquet, .csv, .tsv or .vec.")]
 HomeFolder = Annotated[Path, Parameter(help="The private folder of this party, for all its rounds; nobody gets it.")]
-InvitationFile = Annotated[Path, Parameter(help="The invitation.")]
-Cards = Annotated[Path, Parameter(help="A folder with the cards of all parties.")]
 Edges = Annotated[Path, Parameter(help="The party's own edges, or a graph folder.")]
 MOST_LINES = 1 << 26  # bytes of a file with one word per line
 MOST_FILES = 10_000  # that status and combine look at
-BUCKETS = 2048
-PASSED = ("edges", "per_bucket", "least", "two_parties", "epsilon", "delta")  # from the flags to invite
 Value = TypeVar("Value")
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class SignalFlags:
-    """What all parties spread, and the guards."""
-
-    feature_names: Path | None = None
-    """The names of the features, one per line in the order of the columns: all parties must have the same."""
-    width: int = 0
-    """Number of features, if they have no names: nobody can check their order."""
-    buckets: int | None = None
-    """The most columns for nodes at borders. [default: 2048 without features, else 0]"""
-    edges: float = 1.0
-    """The weight of these columns beside features, which weigh 1."""
-    per_bucket: int = 0
-    """Guard: at least so many border nodes per column on average, which lowers the number of columns."""
-    least: int = 1
-    """Guard: a party sets columns to zero that fewer of its nodes fill."""
-    two_parties: Annotated[bool, Parameter(negative="")] = False
-    """Accept a round of two parties: who coordinates learns the other's total, and each learns part of it."""
-    epsilon: float = 0.0
-    """Differential privacy: every party adds noise that hides any one of its nodes; features only, 0 for none."""
-    delta: float = 1e-6
-    """The probability with which differential privacy may fail."""
 
 
 @Parameter(name="*")
@@ -77,39 +51,47 @@ class NetworkFlags:
         from graphquilt.federated.nodes import rows_of
         from graphquilt.jobs import Source
 
-        graph = source.apply_to(Source(), edges).read()
-        whole, own = Network.of(graph), read_lines(self.own)
-        return whole if own is None else Network.of(graph, rows_of(whole.ids, own, str(self.own)))
+        graph, own = source.apply_to(Source(), edges).read(), read_lines(self.own)
+        whole = Network.of(graph, names=read_lines(self.feature_names))
+        return whole if own is None else Network.of(graph, rows_of(whole.ids, own, str(self.own)), names=whole.names)
 
-    def names(self) -> list[str] | None:
-        """Return the names of the features; None if nobody gave them."""
-        return read_lines(self.feature_names)
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RoundFlags:
+    """What all parties of a round have."""
+
+    invitation: Path
+    """The invitation."""
+    cards: Path
+    """A folder with the cards of all parties."""
+
+    def read(self) -> Round:
+        """Return the round."""
+        from graphquilt.federated import Card, Invitation, Round
+
+        return Round.of(Invitation.load(self.invitation), load_all(self.cards, Card.load))
 
 
 def invite(
     *,
     name: Annotated[str, Parameter(help="The name of the round.")],
     parties: Annotated[str, Parameter(help="Comma-separated names of all parties, at least three.")],
-    out: Annotated[Path, Parameter(name=["--out", "-o"], help="The invitation: for everyone.")],
-    key: Annotated[Path, Parameter(help="The parties' key: for the parties, not for the coordinator.")],
+    out: OutFile,
+    key: KeyFile,
     dim: Annotated[int, Parameter(help="Number of dimensions of the embedding.")] = 64,
-    signal: SignalFlags = SignalFlags(),
+    feature_names: Annotated[Path | None, Parameter(help="The names of the features, one per line, in order.")] = None,
+    width: Annotated[int, Parameter(help="Number of features without names: nobody can check their order.")] = 0,
+    terms: Annotated[Terms, Parameter(name="*")] = Terms(),
     output: Output = Output(),
 ) -> None:
     """Begin a round: say what is spread and who takes part, and make the parties' key."""
     from graphquilt import federated
-    from graphquilt.federated.agreement import save_key
+    from graphquilt.federated.messages import save_key
 
     refuse_existing(out, key)
-    features = read_lines(signal.feature_names) or signal.width
-    made, secret = federated.invite(
-        name,
-        dim,
-        [word.strip() for word in parties.split(",") if word.strip()],
-        features=features,
-        buckets=(0 if features else BUCKETS) if signal.buckets is None else signal.buckets,
-        **{name: getattr(signal, name) for name in PASSED},
-    )
+    features = read_lines(feature_names) or width
+    made, secret = federated.invite(name, dim, split_names(parties), features=features, terms=terms)
     file_to_write(out)  # before the key is written
     save_key(secret, file_to_write(key))
     made.save(out)
@@ -136,8 +118,8 @@ def invite(
 def join(
     edges: Edges,
     *,
-    invitation: InvitationFile,
-    key: Annotated[Path, Parameter(help="The parties' key.")],
+    invitation: Annotated[Path, Parameter(help="The invitation.")],
+    key: KeyFile,
     party: Annotated[str, Parameter(help="The name of this party.")],
     home: HomeFolder,
     out: OutFile,
@@ -148,32 +130,29 @@ def join(
 ) -> None:
     """Accept an invitation: make the keys of this party, and its signed card."""
     from graphquilt.federated import Card, Home, Invitation
-    from graphquilt.federated.agreement import load_key
+    from graphquilt.federated.messages import load_key
 
     asked = Invitation.load(invitation)
-    secret = load_key(key, asked)
     read = network.read(edges, source)
-    asked.check_names(read_lines(network.feature_names), secret)
-    member, notes = Home(home).join(read, asked, secret, party=party)
+    member, notes = Home(home).join(read, asked, load_key(key), party=party)
     member.card.save(file_to_write(out))
-    facts = {"party": party, "nodes": read.n_own, "at_border": read.n_border, "fingerprint": member.card.fingerprint}
     width = asked.features + asked.buckets
+    facts = {"party": party, "nodes": read.n_own, "at_border": read.n_border, "fingerprint": member.card.fingerprint}
+    cost = {"columns_at_most": width, "cpu_seconds_about": round(read.cost(width, len(asked.parties)), 1)}
+    others = {} if cards is None else {card.party: card.fingerprint for card in load_all(cards, Card.load)}
     advice = [
         f"Send {out} to all parties and to the coordinator: it tells your name and these two numbers.",
         "Tell the other parties your fingerprint by telephone: it stays the same in later rounds.",
         f"Keep {home}: nobody gets it.",
     ]
-    cost = {"columns_at_most": width, "cpu_seconds_about": round(read.cost(width, len(asked.parties)), 1)}
-    others = {} if cards is None else {card.party: card.fingerprint for card in load_all(cards, Card.load)}
     show({**facts, **cost, "fingerprints": others, "notes": notes, "next": advice}, as_json=output.json)
 
 
 def contribute(
     edges: Edges,
     *,
-    invitation: InvitationFile,
+    of_round: RoundFlags,
     home: HomeFolder,
-    cards: Cards,
     out: OutFile,
     directions: Annotated[Path | None, Parameter(help="What the coordinator sent after the step before.")] = None,
     confirm: Annotated[str | None, Parameter(help="The code that all parties read to each other.")] = None,
@@ -187,19 +166,13 @@ def contribute(
     """Spread the signal in the party's own network, add it up over its own nodes, and mask the sum."""
     from graphquilt.federated import Directions, Home
 
-    agreed, private = _round(invitation, cards), Home(home)
+    agreed, private = of_round.read(), Home(home)
     received = None if directions is None else Directions.load(directions)
     target = file_to_write(out)
     if received is None:
         private.check_cards(agreed, confirmed=confirm)  # before the work
-    made = private.contribute(
-        network.read(edges, source),
-        agreed,
-        received=received,
-        names=read_lines(network.feature_names),
-        confirmed=confirm,
-        again=again,
-    )
+    read = network.read(edges, source)
+    made = private.contribute(read, agreed, received=received, confirmed=confirm, again=again)
     made.save(target)
     facts = {"party": made.party, "step": made.step, "numbers": len(made.values), "bytes": out.stat().st_size}
     advice = [f"Send {out} to the coordinator. Alone it is noise; with those of all parties it adds up to the total."]
@@ -209,8 +182,7 @@ def contribute(
 def combine(
     contributions: Annotated[Path, Parameter(help="A folder with the contributions of all parties.")],
     *,
-    invitation: InvitationFile,
-    cards: Cards,
+    of_round: RoundFlags,
     out: OutFile,
     before: Annotated[Path | None, Parameter(help="What combine wrote in the step before, with its .state.")] = None,
     output: Output = Output(),
@@ -218,35 +190,33 @@ def combine(
     """Add up the contributions of all parties, check the total, and find its directions."""
     from graphquilt import federated
 
-    refuse_keys({Path.cwd(), contributions, cards, invitation.parent, out.parent})
-    agreed = _round(invitation, cards)
+    refuse_keys({Path.cwd(), contributions, of_round.cards, of_round.invitation.parent, out.parent})
+    agreed = of_round.read()
     refuse_existing(out)
     earlier = None if before is None else federated.Directions.load(_state(before), state=True)
-    if earlier is not None and earlier.round != agreed.id:
-        raise InputError(f"{before} is of another round than '{agreed.invitation.name}' ({agreed.code}).")
+    if earlier is not None:
+        earlier.check_round(agreed)
     made = federated.combine(agreed, load_all(contributions, federated.Contribution.load), before=earlier)
-    if not made.complete:
-        made.save(_state(file_to_write(out)), state=True)
-    made.save(file_to_write(out))
-    facts = {"round": agreed.invitation.name, "nodes": agreed.n_nodes, "steps": made.step, "complete": made.complete}
+    file_to_write(out)
     advice = [f"Send {out} to all parties: every party gets the same file."]
     if made.complete:
         advice.append("Delete the contributions: they are not needed any more.")
-        facts |= {"share": made.share}
     else:
+        made.save(_state(out), state=True)
         advice.append(f"Every party contributes again, with --directions; then combine with --before {out}.")
         advice.append(f"Keep {_state(out)}: nobody gets it.")
-    show({**facts, "code": made.code, "next": advice}, as_json=output.json)
+    made.save(out)
+    facts = {"round": agreed.invitation.name, "nodes": agreed.n_nodes, "steps": made.step, "complete": made.complete}
+    show({**facts, "share": made.share, "code": made.code, "next": advice}, as_json=output.json)
 
 
 def embed(
     edges: Edges,
     *,
-    invitation: InvitationFile,
+    of_round: RoundFlags,
     home: HomeFolder,
-    cards: Cards,
     directions: Annotated[Path, Parameter(help="The directions, made by combine.")],
-    out: Annotated[Path, Parameter(name=["--out", "-o"], help="The embedding: .parquet, .csv, .tsv or .vec.")],
+    out: EmbeddingFile,
     source: SourceFlags = SourceFlags(),
     network: NetworkFlags = NetworkFlags(),
     output: Output = Output(),
@@ -257,7 +227,7 @@ def embed(
 
     kind, received, private = format_of(out), Directions.load(directions), Home(home)
     read = network.read(edges, source)
-    made = private.embed(read, _round(invitation, cards), received, names=read_lines(network.feature_names))
+    made = private.embed(read, of_round.read(), received)
     write_embedding(file_to_write(out), read.ids[made.rows], made.embedding, format=kind, dtype="float32")
     private.end()
     facts = {"nodes": len(made.rows), "dim": made.embedding.shape[1], "embedding": str(out), "code": received.code}
@@ -277,7 +247,10 @@ def status(
     """Say what is there of each round, what is missing, and who does what next."""
     from graphquilt.federated.progress import rounds_in
 
-    show(rounds_in(_files(folder)), as_json=output.json)
+    paths = list(islice((path for path in folder.rglob("*") if path.is_file()), MOST_FILES + 1))
+    if not folder.is_dir() or len(paths) > MOST_FILES:
+        raise InputError(f"{folder} is not a folder, or has more than {MOST_FILES} files; name that of the round.")
+    show(rounds_in(sorted(paths)), as_json=output.json)
 
 
 EXAMPLES: Mapping[Callable[..., None], str] = {
@@ -292,10 +265,9 @@ for _command, _example in EXAMPLES.items():
     federate_app.command(_command, help_epilogue=f"Example: graphquilt federate {_command.__name__} {_example}")
 
 
-def _round(invitation: Path, cards: Path) -> Round:
-    from graphquilt.federated import Card, Invitation, Round
-
-    return Round.of(Invitation.load(invitation), load_all(cards, Card.load))
+def split_names(text: str) -> list[str]:
+    """Return names that commas separate."""
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def load_all(folder: Path, load: Callable[[Path], Value]) -> Iterator[Value]:
@@ -303,15 +275,6 @@ def load_all(folder: Path, load: Callable[[Path], Value]) -> Iterator[Value]:
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder.")
     yield from (load(path) for path in sorted(folder.iterdir()) if path.is_file() and path.suffix != ".part")
-
-
-def _files(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder.")
-    paths = list(islice((path for path in folder.rglob("*") if path.is_file()), MOST_FILES + 1))
-    if len(paths) > MOST_FILES:
-        raise InputError(f"{folder} has more than {MOST_FILES} files; name the folder that has those of the round.")
-    return sorted(paths)
 
 
 def read_lines(path: Path | None) -> list[str] | None:

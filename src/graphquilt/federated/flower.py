@@ -12,7 +12,7 @@ import tempfile
 import time
 import tomllib
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from logging import ERROR, INFO
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,8 +24,7 @@ from graphquilt.federated.home import Home
 from graphquilt.federated.keys import Card
 from graphquilt.federated.round import Invitation, Round
 from graphquilt.federated.signal import Network
-from graphquilt.federated.sum_messages import Contribution, Directions
-from graphquilt.federated.sums import combine
+from graphquilt.federated.sums import Contribution, Directions, combine
 from graphquilt.jobs import format_of, write_embedding
 
 with needs_extra("a round over a network", "flower"):
@@ -80,15 +79,13 @@ def _path(context: Context, name: str) -> Path:
     return Path(str(value))
 
 
-def _network(context: Context) -> tuple[Network, list[str] | None]:
-    """Return the party's network, and the names of its features."""
+def _network(context: Context) -> Network:
     given = {name: _path(context, name) if name in context.node_config else None for name in ("own", "feature-names")}
     flags = NetworkFlags(own=given["own"], feature_names=given["feature-names"])
-    return flags.read(_path(context, "edges"), SourceFlags()), flags.names()
+    return flags.read(_path(context, "edges"), SourceFlags())
 
 
 def _agreed(message: Message, context: Context) -> Round:
-    """Return the round of the party's own invitation, with the cards that the network brought."""
     return Round.of(Invitation.load(_path(context, "invitation")), unpack(message.content.get("cards"), Card.load))
 
 
@@ -109,8 +106,7 @@ def add(message: Message, context: Context) -> RecordDict:
     confirmed = code.read_text(encoding="utf-8").strip() if code.is_file() else None
     home = Home(_path(context, "home"))
     home.check_cards(agreed, confirmed=confirmed)  # before the work
-    network, names = _network(context)
-    made = home.contribute(network, agreed, received=received, names=names, confirmed=confirmed)
+    made = home.contribute(_network(context), agreed, received=received, confirmed=confirmed)
     return RecordDict({"file": pack(made)})
 
 
@@ -118,8 +114,8 @@ def finish(message: Message, context: Context) -> RecordDict:
     """Embed the party's own nodes, write them where only the party looks, and end the round."""
     agreed, (received,) = _agreed(message, context), unpack(message.content.get("file"), Directions.load)
     home, out = Home(_path(context, "home")), _path(context, "out")
-    network, names = _network(context)
-    made = home.embed(network, agreed, received, names=names)
+    network = _network(context)
+    made = home.embed(network, agreed, received)
     write_embedding(out, network.ids[made.rows], made.embedding, format=format_of(out), dtype="float32")
     home.end()
     log(INFO, "%s: %d nodes. %s Directions %s.", out, len(made.rows), made.verdict, received.code)
@@ -194,15 +190,30 @@ def run_round(grid: Grid, context: Context) -> None:
     if out.exists():
         raise InputError(f"{out} exists already: name a new file.")
     nodes = _wait(grid, len(invitation.parties), float(config["wait"]))
-    ask = _Asking(grid, nodes, patience)
-    cards = ask("query.card", RecordDict({}), Card.load)
+    names = {node: f"SuperNode {node}" for node in nodes}
+
+    def ask(kind: str, content: RecordDict) -> list[Any]:
+        """Return the answers of all SuperNodes; the round ends if one gives none."""
+        messages = [Message(content, dst_node_id=node, message_type=kind) for node in nodes]
+        replies = grid.send_and_receive(messages, timeout=patience)
+        answers = {reply.metadata.src_node_id: reply.content for reply in replies if reply.has_content()}
+        refused = [names[node] for node in nodes if "refused" in answers.get(node, ())]
+        silent = [names[node] for node in nodes if node not in answers]
+        if refused or silent:
+            parts = [f"no answer in {patience:g} s from {', '.join(silent)}"] if silent else []
+            parts += [f"refused by {', '.join(refused)}, whose own log says why"] if refused else []
+            raise JobError(f"{'; '.join(parts)}. {ENDED}")
+        return [answers[node].get("file") for node in nodes]
+
+    cards = [unpack(file, Card.load)[0] for file in ask("query.card", RecordDict({}))]
     agreed = Round.of(invitation, cards)
     log(INFO, "%s: %s have joined. Code of the cards: %s.", invitation.name, ", ".join(invitation.parties), agreed.code)
-    ask.parties = {node: card.party for node, card in zip(nodes, cards, strict=True)}
+    names = {node: card.party for node, card in zip(nodes, cards, strict=True)}
     content = RecordDict({"cards": pack(*agreed.cards)})
     made: Directions | None = None
     while made is None or not made.complete:
-        made = combine(agreed, ask("train.add", content, Contribution.load), before=made)
+        sums = [unpack(file, Contribution.load)[0] for file in ask("train.add", content)]
+        made = combine(agreed, sums, before=made)
         content["file"] = pack(made)
         log(INFO, "step %d: the total of %d nodes.", made.step, agreed.n_nodes)
     made.save(out)
@@ -210,34 +221,7 @@ def run_round(grid: Grid, context: Context) -> None:
     log(INFO, "Done: all parties have embedded. Directions %s keep %.0f %%.", made.code, 100 * made.share)
 
 
-class _Asking:
-    """Ask all SuperNodes for something, and end the round if one does not give it."""
-
-    def __init__(self, grid: Grid, nodes: list[int], patience: float) -> None:
-        self.grid, self.nodes, self.patience = grid, nodes, patience
-        self.parties: Mapping[int, str] = {}
-
-    def __call__(self, kind: str, content: RecordDict, load: Callable[[Path], Value] | None = None) -> list[Value]:
-        messages = [Message(content, dst_node_id=node, message_type=kind) for node in self.nodes]
-        replies = {
-            reply.metadata.src_node_id: reply.content
-            for reply in self.grid.send_and_receive(messages, timeout=self.patience)
-            if reply.has_content()
-        }
-        refused = [node for node in replies if "refused" in replies[node]]
-        silent = [node for node in self.nodes if node not in replies]
-        if refused or silent:
-            parts = [f"no answer in {self.patience:g} s from {self._named(silent)}"] if silent else []
-            parts += [f"refused by {self._named(refused)}, whose own log says why"] if refused else []
-            raise JobError(f"{'; '.join(parts)}. {ENDED}")
-        return [] if load is None else [unpack(replies[node].get("file"), load)[0] for node in self.nodes]
-
-    def _named(self, nodes: Iterable[int]) -> str:
-        return ", ".join(sorted(self.parties.get(node, f"SuperNode {node}") for node in nodes))
-
-
 def _wait(grid: Grid, count: int, seconds: float) -> list[int]:
-    """Wait until every party has a SuperNode."""
     end = time.monotonic() + seconds
     while True:
         nodes = sorted(grid.get_node_ids())

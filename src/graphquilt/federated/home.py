@@ -7,7 +7,6 @@ other; the secret key of a round is deleted when the round ends.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,11 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError
 from graphquilt.federated.keys import Card, Member, new_signing_key
-from graphquilt.federated.messages import Checks, checks_of, digest, is_party_name, read_file, write_file
+from graphquilt.federated.messages import Checks, checks_of, digest, read_file, write_file
+from graphquilt.federated.nodes import canonical_ids
 from graphquilt.federated.round import Invitation, Round, join
 from graphquilt.federated.signal import Network
-from graphquilt.federated.sum_messages import Contribution, Directions
-from graphquilt.federated.sums import Embedded, contribute, embed, step_context
+from graphquilt.federated.sums import Contribution, Directions, Embedded, contribute, embed, step_context
 from graphquilt.files import array_checksum, is_checksum, sync_folder, translate_disk_errors
 
 IDENTITY, LEDGER, SECRETS = "identity", "ledger", "round.secret"
@@ -30,21 +29,11 @@ DIFFERENCE = (
     "The difference of two totals is what the parties contributed that are in only one of the rounds; if that is one "
     "party, it is shown."
 )
-ENTRY: Checks = {
-    **dict.fromkeys(("round", "invitation", "data"), is_checksum),
-    "name": is_party_name,
-    "signers": lambda value: isinstance(value, list) and all(map(is_checksum, value)),
+CHECKS: Checks = {  # of private files, which have checksums
+    "signing": is_checksum,
+    "known": lambda value: isinstance(value, dict),
+    "entries": lambda value: isinstance(value, list),
 }
-
-
-def _is_ledger(value: object) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(entry, dict) and all(check(entry.get(name)) for name, check in ENTRY.items()) for entry in value
-    )
-
-
-def _is_known(value: object) -> bool:
-    return isinstance(value, dict) and all(is_party_name(name) and is_checksum(key) for name, key in value.items())
 
 
 class Home:
@@ -71,11 +60,10 @@ class Home:
         open_member, notes = self.member(), list[str]()
         if open_member is not None and open_member.card.invitation == invitation.id:
             card = open_member.card
-            counts = (network.n_own, network.n_border if invitation.buckets else 0)
-            if (card.party, card.nodes, card.border) != (party, *counts):
+            if (card.party, card.nodes, card.border) != (party, *network.counts(invitation.buckets)):
                 raise InputError(
                     f"{self.folder} joined '{invitation.name}' as {card.party} with {card.nodes} nodes, {card.border} "
-                    f"at the border, not as {party} with {counts[0]} and {counts[1]}. A card is signed once."
+                    "at the border: a card is signed once."
                 )
             return open_member, notes
         if any(entry["invitation"] == invitation.id for entry in self.ledger()):
@@ -97,10 +85,8 @@ class Home:
 
     def check_cards(self, agreed: Round, *, confirmed: str | None = None) -> None:
         """Refuse cards whose signing keys this party has not confirmed: in an earlier round, or by the code of this."""
-        known = self._identity()["known"]
-        member = self._open(agreed)
-        others = [card for card in agreed.cards if card != member.card]
-        strange = [card for card in others if known.get(card.party) != card.signing]
+        known, own = self._private(IDENTITY)["known"], self._open(agreed).card
+        strange = [card for card in agreed.cards if card != own and known.get(card.party) != card.signing]
         if confirmed is not None and confirmed.strip().lower() != agreed.code:
             raise InputError(
                 f"the code of these cards is {agreed.code}, not {confirmed[:40]}: the parties have different cards, "
@@ -119,7 +105,6 @@ class Home:
         agreed: Round,
         *,
         received: Directions | None = None,
-        names: Sequence[str] | None = None,
         confirmed: str | None = None,
         again: bool = False,
     ) -> Contribution:
@@ -131,7 +116,7 @@ class Home:
         member = self._open(agreed)
         step = 0 if received is None else received.step
         kept = self.folder / f"sent-{step}"
-        context = step_context(agreed, step, received)
+        context = step_context(agreed, received)
         if kept.exists():
             sent = Contribution.load(kept)
             if sent.context != context:
@@ -147,23 +132,27 @@ class Home:
             raise InputError(
                 f"{member.card.party} did not contribute to the steps before step {step} with these cards."
             )
-        if step == 0 and not again:
-            _check_earlier(entries, data, set(signers), agreed)
-        made = contribute(network, agreed, member, received=received, names=names)
+        for entry in entries if step == 0 and not again else []:
+            differ = len(set(entry["signers"]) ^ set(signers))
+            if entry["data"] == data and entry["round"] != agreed.id and differ < 2:
+                raise InputError(
+                    f"this network was contributed to the round '{entry['name']}', whose parties differ from these by "
+                    f"{differ}. {DIFFERENCE} If all accept that, repeat the command with --again."
+                )
+        made = contribute(network, agreed, member, received=received)
         if step == 0:
             entry = {"round": agreed.id, "invitation": agreed.invitation.id, "name": agreed.invitation.name}
             entries.append({**entry, "data": data, "signers": signers})
             write_file(self.folder / LEDGER, "ledger", {"entries": entries})
-            known = {**self._identity()["known"], **{card.party: card.signing for card in agreed.cards}}
-            write_file(self.folder / IDENTITY, "identity", {"signing": self._signing().hex(), "known": known})
+            identity = self._private(IDENTITY)
+            identity["known"] |= {card.party: card.signing for card in agreed.cards}
+            write_file(self.folder / IDENTITY, IDENTITY, identity)
         made.save(kept)
         return made
 
-    def embed(
-        self, network: Network, agreed: Round, directions: Directions, *, names: Sequence[str] | None = None
-    ) -> Embedded:
+    def embed(self, network: Network, agreed: Round, directions: Directions) -> Embedded:
         """Embed the own nodes; :meth:`end` the round when the result is safe."""
-        return embed(network, agreed, self._open(agreed), directions, names=names)
+        return embed(network, agreed, self._open(agreed), directions)
 
     def end(self) -> None:
         """Delete the keys of the open round, and what was sent."""
@@ -173,18 +162,18 @@ class Home:
 
     def ledger(self) -> list[dict[str, Any]]:
         """Return one entry for each round to which the party contributed."""
-        path = self.folder / LEDGER
-        return list(read_file(path, (LEDGER,), {"entries": _is_ledger})[0]["entries"]) if path.exists() else []
+        return list(self._private(LEDGER)["entries"]) if (self.folder / LEDGER).exists() else []
 
     def sent(self) -> list[int]:
         """Return the steps of the open round that were contributed to."""
         return sorted(int(path.name[5:]) for path in self.folder.glob("sent-*") if path.name[5:].isdigit())
 
-    def _identity(self) -> dict[str, Any]:
-        return read_file(self.folder / IDENTITY, (IDENTITY,), {"signing": is_checksum, "known": _is_known})[0]
+    def _private(self, kind: str) -> dict[str, Any]:
+        names = ("entries",) if kind == LEDGER else ("signing", "known")
+        return read_file(self.folder / kind, (kind,), {name: CHECKS[name] for name in names})[0]
 
     def _signing(self) -> bytes:
-        return bytes.fromhex(self._identity()["signing"])
+        return bytes.fromhex(self._private(IDENTITY)["signing"])
 
     def _open(self, agreed: Round) -> Member:
         member = self.member()
@@ -196,26 +185,10 @@ class Home:
         return member
 
 
-def _check_earlier(entries: list[dict[str, Any]], data: str, signers: set[str], agreed: Round) -> None:
-    """Refuse data that went to a round which differs from this one by fewer than two parties."""
-    for entry in entries:
-        differ = len(set(entry["signers"]) ^ signers)
-        if entry["data"] == data and entry["round"] != agreed.id and differ < 2:
-            raise InputError(
-                f"this network was contributed to the round '{entry['name']}', whose parties differ from these by "
-                f"{differ}. {DIFFERENCE} If all accept that, repeat the command with --again."
-            )
-
-
 def _data_digest(network: Network) -> str:
     """Return the SHA-256 of everything that a party contributes from."""
     graph, X = network.graph, network.graph.features
-    parts: list[AnyArray] = [graph.indptr, graph.indices, network.own.astype(np.uint8)]
-    parts += [] if graph.weights is None else [graph.weights]
-    if isinstance(X, sp.csr_array):
-        parts += [X.indptr, X.indices, X.data]
-    elif X is not None:
-        parts.append(X)
-    sums = [array_checksum(np.asarray(part)) for part in parts]
-    ids = [] if graph.node_ids is None else [str(value) for value in np.asarray(graph.node_ids).tolist()]
-    return digest({"arrays": sums, "ids": ids})
+    parts: list[AnyArray | None] = [graph.indptr, graph.indices, graph.weights, network.own.astype(np.uint8)]
+    parts += [X.indptr, X.indices, X.data] if isinstance(X, sp.csr_array) else [X]
+    sums = [None if part is None else array_checksum(np.asarray(part)) for part in parts]
+    return digest({"arrays": sums, "ids": canonical_ids(network.ids)})

@@ -18,7 +18,6 @@ from graphquilt.errors import InputError, needs_extra
 from graphquilt.federated.messages import (
     KEY_BYTES,
     Checksum,
-    Key,
     Name,
     Signature,
     Size,
@@ -96,8 +95,8 @@ class Card:
     party: Name
     nodes: Size
     border: Size
-    signing: Key
-    exchange: Key
+    signing: Checksum
+    exchange: Checksum
     signature: Signature = field(default="", repr=False)
 
     @property

@@ -15,9 +15,9 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, TypeAlias, get_type_hints
+from typing import Annotated, Any, BinaryIO, ClassVar, Self, TypeAlias, get_type_hints
 
 import numpy as np
 
@@ -40,16 +40,21 @@ from graphquilt.files import (
 
 FORMAT, VERSION = "graphquilt federated", 3
 MOST_BYTES = 1 << 20  # of a file without arrays
+MOST_PARTIES = 1000
 KEY_BYTES = 32
-KINDS = ("party", "offer", "answer", "reply", "measurement", "transform")
 Checks: TypeAlias = Mapping[str, Callable[[object], bool]]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_AGAIN = "It may be truncated or damaged; ask for it again."
+_SIGNATURE = re.compile("[0-9a-f]{128}")
 
 
 def subkey(key: bytes, purpose: str) -> bytes:
     """Return a separate key for each purpose, derived from the parties' key."""
     return hmac.digest(key, f"graphquilt {purpose}".encode(), "sha256")
+
+
+def keyed(key: bytes, purpose: str, value: object) -> str:
+    """Return a digest of a value that JSON can hold, under the parties' key."""
+    return hmac.digest(subkey(key, purpose), json.dumps(value).encode(), "sha256").hex()
 
 
 def canonical(content: Mapping[str, object]) -> bytes:
@@ -76,8 +81,8 @@ def check_party_name(name: str) -> None:
     """Refuse a name that cannot be that of a party or round."""
     if not is_party_name(name):
         raise InputError(
-            f"'{str(name)[:80]}' cannot be the name of a party or round: use 1 to 64 letters, digits, dots, hyphens "
-            "and underscores, and begin with a letter or digit."
+            f"'{name[:80]}' cannot be the name of a party or round: use at most 64 letters, digits, '.', '-' and '_', "
+            "and begin with a letter or digit."
         )
 
 
@@ -91,15 +96,11 @@ Size = Annotated[int, is_size]
 Share = Annotated[float, is_share]
 Flag = Annotated[bool, lambda value: isinstance(value, bool)]
 Facts = Annotated[Mapping[str, Any], lambda value: isinstance(value, dict)]
-Kind = Annotated[str, lambda value: value in KINDS]
 Name = Annotated[str, is_party_name]
 Names = Annotated[tuple[str, ...], lambda value: isinstance(value, list) and all(map(is_party_name, value))]
-Checksum = Annotated[str, is_checksum]
+Checksum = Annotated[str, is_checksum]  # or 32 bytes of a key
 MaybeChecksum = Annotated[str | None, lambda value: value is None or is_checksum(value)]
-Key = Annotated[str, is_checksum]  # 32 bytes, too
-Signature = Annotated[
-    str, lambda value: isinstance(value, str) and len(value) == 128 and set(value) <= set("0123456789abcdef")
-]
+Signature = Annotated[str, lambda value: isinstance(value, str) and _SIGNATURE.fullmatch(value) is not None]
 
 
 def checks_of(record: type) -> Checks:
@@ -148,8 +149,7 @@ def write_file(
     """Write a file of a round."""
     content = {"format": FORMAT, "version": VERSION, "kind": kind, **facts}
     if arrays is None:
-        text = sealed_text(content).encode()
-        write_private(path, lambda file: file.write(text))
+        write_private(path, lambda file: file.write(sealed_text(content).encode()))
         return
     header = sealed_text({**content, "arrays": described(arrays)}).encode()
     members = {"header": np.frombuffer(header, dtype=np.uint8), **arrays}
@@ -184,8 +184,8 @@ def read_file(path: Path, kinds: tuple[str, ...], checks: Checks) -> tuple[dict[
     wrong = [name for name, check in checks.items() if not check(content.get(name))]
     if wrong or not intact or content.get("arrays", {}) != described(arrays):
         reason = f"{wrong[0]} is missing or not valid" if wrong else "it was changed: its checksums differ"
-        raise FormatError(f"{path} is not a sound file of a federated round: {reason}. {_AGAIN}")
-    return {name: content.get(name) for name in checks}, arrays
+        raise FormatError(f"{path} is not a sound file of a federated round: {reason}. Ask for it again.")
+    return {name: content[name] for name in checks}, arrays
 
 
 def kind_of(path: Path) -> str:
@@ -197,8 +197,7 @@ def kind_of(path: Path) -> str:
             content = json.loads(path.read_bytes()) if path.stat().st_size <= MOST_BYTES else {}
     except (OSError, ValueError, KeyError, RecursionError, FormatError):
         return ""
-    ours = isinstance(content, dict) and content.get("format") == FORMAT
-    return str(content.get("kind")) if ours else ""
+    return str(content.get("kind")) if isinstance(content, dict) and content.get("format") == FORMAT else ""
 
 
 def is_archive(path: Path) -> bool:
@@ -207,46 +206,77 @@ def is_archive(path: Path) -> bool:
         return file.read(2) == b"PK"
 
 
-@dataclass(frozen=True, eq=False)
-class Message:
-    """One message of an alignment, by a party or the ``coordinator``.
+def save_key(key: bytes, path: str | os.PathLike[str]) -> None:
+    """Write a secret key to a file that only its owner can read."""
+    write_file(Path(path), "key", {"key": key.hex()})
 
-    The kind is ``offer``, ``answer``, ``reply``, ``measurement``, ``transform``, or ``party`` for what stays home; the
-    ``facts``, plain values that JSON can hold, depend on it. ``round`` is the id of the round, and ``authentication``
-    the HMAC-SHA256 of everything else under the parties' key, None if the coordinator wrote the message.
+
+def load_key(path: str | os.PathLike[str]) -> bytes:
+    """Read what :func:`save_key` wrote."""
+    return bytes.fromhex(read_file(Path(path), ("key",), {"key": is_checksum})[0]["key"])
+
+
+def new_key(name: str, key: bytes | None = None) -> tuple[bytes, dict[str, str]]:
+    """Return a new key of parties, or this one, and the fields by which an agreement of this name knows it."""
+    key = key or secrets.token_bytes(KEY_BYTES)
+    nonce = keyed(key, "nonce", name)
+    return key, {"nonce": nonce, "key_check": keyed(key, "check", nonce)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """What everybody knows of a round before it begins; it is public.
+
+    The ``parties`` are in order. By ``key_check``, the digest of a random ``nonce`` under the parties' key, each sees
+    that it has the right key.
     """
 
-    kind: Kind
-    round: Checksum
-    round_name: Name
-    sender: Name
-    facts: Facts
-    arrays: Mapping[str, AnyArray] = field(repr=False)
-    authentication: MaybeChecksum = None
+    name: Name
+    dim: Size
+    parties: Names
+    nonce: Checksum
+    key_check: Checksum
+    kind: ClassVar[str]
 
-    def authenticated(self, key: bytes) -> Message:
-        """Return the message with its HMAC under the parties' key."""
-        return replace(self, authentication=self._mac(key))
+    def __post_init__(self) -> None:
+        for name in (self.name, *self.parties):
+            check_party_name(name)
+        if list(self.parties) != sorted(set(self.parties)) or len(self.parties) > MOST_PARTIES:
+            raise InputError(f"parties are different names, at most {MOST_PARTIES}: {', '.join(self.parties)[:200]}.")
 
-    def is_authentic(self, key: bytes) -> bool:
-        """Return whether somebody who has the parties' key wrote this message, and nobody has changed it since."""
-        return self.authentication is not None and hmac.compare_digest(self._mac(key), self.authentication)
+    @property
+    def id(self) -> str:
+        """The SHA-256 of everything in it: if any of it is changed, it is another round."""
+        return digest(asdict(self))
+
+    @property
+    def label(self) -> str:
+        """How messages name the round."""
+        return f"the round '{self.name}' ({self.id[:8]})"
+
+    def has_key(self, key: bytes) -> bool:
+        """Return whether this is the parties' key."""
+        return hmac.compare_digest(keyed(key, "check", self.nonce), self.key_check)
+
+    def check_key(self, key: bytes) -> None:
+        """Refuse the key of another round."""
+        if not self.has_key(key):
+            raise InputError(f"this is not the key of {self.label}.")
+
+    def check_invited(self, party: str) -> None:
+        """Refuse somebody who takes no part."""
+        if self.parties and party not in self.parties:
+            raise InputError(f"{party} is not invited to {self.label}: {', '.join(self.parties)} are.")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the message to a file that only its owner can read, and that is complete once it is there."""
-        facts = {**self._header(), "authentication": self.authentication}
-        write_file(Path(path), self.kind, facts, self.arrays)
+        """Write it as JSON; nothing in it is secret."""
+        write_file(Path(path), self.kind, asdict(self))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Message:
-        """Read a message, and refuse one that is damaged or of another version; it is not authenticated here."""
-        values, arrays = read_file(Path(path), KINDS, checks_of(cls))
-        return cls(**values, arrays=arrays)
-
-    def _header(self) -> dict[str, object]:
-        names = ("round", "round_name", "sender")
-        return {**{name: getattr(self, name) for name in names}, "facts": dict(self.facts)}
-
-    def _mac(self, key: bytes) -> str:
-        content = {**self._header(), "kind": self.kind, "arrays": described(self.arrays)}
-        return hmac.digest(subkey(key, "authentication"), canonical(content), "sha256").hex()
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what ``save`` wrote, and refuse what was changed."""
+        values, _ = read_file(Path(path), (cls.kind,), checks_of(cls))
+        try:
+            return cls(**{**values, "parties": tuple(values["parties"])})
+        except InputError as error:
+            raise FormatError(f"{path} is not a sound {cls.kind}: {error}") from error

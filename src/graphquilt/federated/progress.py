@@ -12,7 +12,7 @@ from graphquilt.federated.home import IDENTITY, Home
 from graphquilt.federated.keys import Card
 from graphquilt.federated.messages import kind_of
 from graphquilt.federated.round import Invitation, Round
-from graphquilt.federated.sum_messages import Contribution, Directions
+from graphquilt.federated.sums import Contribution, Directions
 
 Value = TypeVar("Value")
 TOTAL = (
@@ -37,12 +37,10 @@ def rounds_in(files: Sequence[Path]) -> dict[str, object]:
     result: dict[str, object] = {}
     for invitation in {made.id: made for made in invitations}.values():
         result[invitation.name] = _describe(invitation, cards, sums, answers)
-    for path in (path for path, kind in kinds.items() if kind == IDENTITY):
-        home = Home(path.parent)
+    for home in (Home(path.parent) for path, kind in kinds.items() if kind == IDENTITY):
         member = home.member()
-        rounds = f"contributed to {len(home.ledger())} rounds"
-        state = "no open round, and no key of one" if member is None else f"open round of {member.card.party}"
-        result[f"home {path.parent}"] = f"private; {state}; {rounds}; steps sent {home.sent()}"
+        state = "no open round" if member is None else f"open round of {member.card.party}, steps sent {home.sent()}"
+        result[f"home {home.folder}"] = f"private; contributed to {len(home.ledger())} rounds; {state}"
     keys = [str(path) for path, kind in kinds.items() if kind == "key"]
     if keys:
         result["parties_key"] = f"{', '.join(keys)}: for parties only; combine refuses to run beside it"

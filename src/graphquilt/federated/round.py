@@ -10,64 +10,75 @@ from functools import cached_property
 from typing import ClassVar
 
 from graphquilt.errors import InputError
-from graphquilt.federated.agreement import Agreement, keyed, new_key
 from graphquilt.federated.keys import Card, Member, new_signing_key
-from graphquilt.federated.messages import Flag, MaybeChecksum, Share, Size, digest, readable, subkey
+from graphquilt.federated.messages import (
+    Agreement,
+    Flag,
+    MaybeChecksum,
+    Share,
+    Size,
+    digest,
+    keyed,
+    new_key,
+    readable,
+    subkey,
+)
 from graphquilt.federated.signal import SENSITIVITY, UNIT_BITS, WIDEST, CommonSignal, Network, noise_multiplier
 
-TWO = (
-    "a round of two parties shows the other's total to the one that coordinates, and part of it to both. Name a third "
-    "party, or say that both accept this (--two-parties)."
-)
+BUCKETS = 2048  # where there are no features
 
 
 @dataclass(frozen=True, kw_only=True)
-class Invitation(Agreement):
-    """What a round of sums is about; it is public.
+class Terms:
+    """What all parties spread, and the guards."""
 
-    Attributes
-    ----------
-    features, buckets : int
-        Number of features, and the most columns for the nodes at borders; 0 for none.
-    names : str, optional
-        A keyed digest of the names of the features in their order; None if nobody checks them.
-    edges : float
-        The weight of the buckets beside features.
-    per_bucket, least : int
-        The guards: border nodes per bucket on average, which lowers the number of buckets, and the number of nodes of
-        one party below which it sets a column to zero.
-    epsilon, delta : float
-        Differential privacy of what each party contributes; an epsilon of 0 is none.
+    buckets: int | None = None
+    """The most columns for nodes at borders. [default: 2048 without features, else 0]"""
+    edges: Share = 1.0
+    """The weight of these columns beside features, which weigh 1."""
+    per_bucket: Size = 0
+    """Guard: at least so many border nodes per column on average, which lowers the number of columns."""
+    least: Size = 1
+    """Guard: a party sets columns to zero that fewer of its nodes fill."""
+    two_parties: Flag = False
+    """Accept a round of two parties: who coordinates learns the other's total, and each learns part of it."""
+    epsilon: Share = 0.0
+    """Differential privacy: every party adds noise that hides any one of its nodes; features only, 0 for none."""
+    delta: Share = 1e-6
+    """The probability with which differential privacy may fail."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invitation(Agreement, Terms):
+    """What a round of sums is about, with its :class:`Terms`; it is public.
+
+    ``features`` and ``buckets`` are numbers of columns, 0 for none. ``names`` is a keyed digest of the names of the
+    features in their order, None if nobody checks them.
     """
 
-    features: Size = 0
-    names: MaybeChecksum = None
-    buckets: Size = 0
-    edges: Share = 1.0
-    per_bucket: Size = 0
-    least: Size = 1
-    two_parties: Flag = False
-    epsilon: Share = 0.0
-    delta: Share = 1e-6
+    features: Size
+    names: MaybeChecksum
+    buckets: Size
     kind: ClassVar[str] = "invitation"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.parties) < 2:
-            raise InputError(f"a round has at least three parties, and this one names {len(self.parties)}.")
-        if len(self.parties) == 2 and not self.two_parties:
-            raise InputError(TWO)
-        if not 1 <= self.dim <= WIDEST:
-            raise InputError(f"dim is from 1 to {WIDEST}, not {self.dim}.")
+        if len(self.parties) < 3 and not (self.two_parties and len(self.parties) == 2):
+            raise InputError(
+                f"a round has at least three parties, and this one names {len(self.parties)}. A round of two parties "
+                "shows the other's total to the one that coordinates, and part of it to both: name a third party, or "
+                "say that both accept this (--two-parties)."
+            )
         if not self.features and not self.buckets:
-            raise InputError("a round spreads features (--features), nodes at borders (--buckets), or both: name one.")
-        if not 0 <= self.buckets < WIDEST:
-            raise InputError(f"buckets are from 0 to {WIDEST - 1}, not {self.buckets}.")
+            raise InputError("a round spreads features, nodes at borders (--buckets), or both: name one.")
+        if not 1 <= self.dim <= WIDEST or not 0 <= self.buckets < WIDEST:
+            raise InputError(
+                f"dim is from 1 to {WIDEST}, and buckets are from 0 to {WIDEST - 1}, not {self.dim} and {self.buckets}."
+            )
         if self.dim > self.features + self.buckets:
             raise InputError(f"{self.features} features and {self.buckets} buckets have no {self.dim} directions.")
         if not 0 < self.edges < math.inf or self.per_bucket < 0 or self.least < 1:
             raise InputError("the weight of edges is above 0, per-bucket at least 0, and least at least 1.")
-
         if not 0 <= self.epsilon <= 100 or not 0 < self.delta < 0.1:
             raise InputError(f"epsilon is from 0 to 100, and delta between 0 and .1, not {self.epsilon}, {self.delta}.")
         if self.epsilon and (self.buckets or self.least > 1 or self.features > WIDEST):
@@ -85,14 +96,11 @@ class Invitation(Agreement):
         if self.names is None or not self.features:
             return
         if names is None:
-            raise InputError(
-                f"the round '{self.name}' checks the names of its {self.features} features. Give those of yours, one "
-                "per line in the order of the columns (--feature-names)."
-            )
+            raise InputError(f"{self.label} checks the names of its {self.features} features (--feature-names).")
         if not hmac.compare_digest(keyed(key, "features", list(names)), self.names):
             raise InputError(
-                f"the names of these {len(names)} features are not those of the {self.features} features of the round "
-                f"'{self.name}', or are in another order. Bring the columns into the order that the parties agreed on."
+                f"the names of these {len(names)} features are not the {self.features} of the round '{self.name}', or "
+                "are in another order. Bring the columns into the order that the parties agreed on."
             )
 
 
@@ -102,56 +110,27 @@ def invite(
     parties: Sequence[str],
     *,
     features: Sequence[str] | int = 0,
-    buckets: int = 0,
-    edges: float = 1.0,
-    per_bucket: int = 0,
-    least: int = 1,
-    two_parties: bool = False,
-    epsilon: float = 0.0,
-    delta: float = 1e-6,
+    terms: Terms = Terms(),
     key: bytes | None = None,
 ) -> tuple[Invitation, bytes]:
-    """Begin a round.
+    """Begin a round: return the invitation, for everyone, and the key, for the parties and not for the coordinator.
 
-    Parameters
-    ----------
-    name, dim, parties, buckets, edges, per_bucket, least, two_parties, epsilon, delta
-        See :class:`Invitation`.
-    features : sequence of str, or int
-        Names of the features in the order of their columns, or only their number, which nobody can check.
-    key : bytes, optional
-        The parties' key, 32 bytes; by default a new one, and nothing else is safe: it decides the columns of nodes.
-
-    Returns
-    -------
-    invitation : Invitation
-        For everyone.
-    key : bytes
-        For the parties, and not for the coordinator.
+    ``features`` are the names of the features in the order of their columns, or only their number, which nobody can
+    check. The ``key`` (32 bytes) decides the columns of nodes: nothing but a new one, the default, is safe.
 
     Examples
     --------
-    >>> invitation, key = invite("night-1", 16, ["a", "b", "c"], buckets=2048)
+    >>> invitation, key = invite("night-1", 16, ["a", "b", "c"], terms=Terms(buckets=512))
     >>> invitation.has_key(key), invitation.has_key(bytes(32))
     (True, False)
     """
     key, check = new_key(name, key)
-    made = Invitation(
-        name=name,
-        dim=dim,
-        parties=tuple(sorted(parties)),
-        features=features if isinstance(features, int) else len(features),
-        names=None if isinstance(features, int) else keyed(key, "features", list(features)),
-        buckets=buckets,
-        edges=float(edges),
-        per_bucket=per_bucket,
-        least=least,
-        two_parties=two_parties,
-        epsilon=float(epsilon),
-        delta=float(delta),
-        **check,
-    )
-    return made, key
+    count = features if isinstance(features, int) else len(features)
+    names = None if isinstance(features, int) else keyed(key, "features", list(features))
+    asked = {**asdict(terms), "edges": float(terms.edges), "epsilon": float(terms.epsilon)}
+    asked["buckets"] = (0 if count else BUCKETS) if terms.buckets is None else terms.buckets
+    agreed = {"parties": tuple(sorted(parties)), "features": count, "names": names}
+    return Invitation(name=name, dim=dim, **agreed, **asked, **check), key
 
 
 def join(network: Network, invitation: Invitation, key: bytes, *, party: str, signing: bytes | None = None) -> Member:
@@ -161,6 +140,7 @@ def join(network: Network, invitation: Invitation, key: bytes, *, party: str, si
     """
     invitation.check_key(key)
     invitation.check_invited(party)
+    invitation.check_names(network.names, key)
     if not network.n_own:
         raise InputError(f"{party} owns none of the {network.graph.n_nodes} nodes of its network.")
     if invitation.buckets and not network.n_border:
@@ -168,7 +148,7 @@ def join(network: Network, invitation: Invitation, key: bytes, *, party: str, si
             f"none of the {network.n_own} nodes of {party} has an edge to a node of somebody else, and the round "
             f"'{invitation.name}' spreads nodes at borders. Read the edges that lead to others too."
         )
-    counts = (network.n_own, network.n_border if invitation.buckets else 0)
+    counts = network.counts(invitation.buckets)
     return Member.of(invitation.id, party, counts, signing=signing or new_signing_key(), key=key)
 
 
@@ -183,17 +163,16 @@ class Round:
     def of(cls, invitation: Invitation, cards: Iterable[Card]) -> Round:
         """Return the round, and refuse cards that are missing, twice, of another round, forged, or have one key."""
         made = tuple(sorted(set(cards), key=lambda card: card.party))
-        named = [card.party for card in made]
-        name = f"the round '{invitation.name}'"
+        named, name = [card.party for card in made], f"the round '{invitation.name}'"
         for card in made:
             if card.invitation != invitation.id:
-                raise InputError(f"the card of {card.party} is not of {name} ({invitation.id[:8]}): ask for a new one.")
+                raise InputError(f"the card of {card.party} is not of {invitation.label}: ask for a new one.")
             if not card.is_sound():
                 raise InputError(f"the card of {card.party} is not signed by its key: it was changed on its way.")
         missing = [party for party in invitation.parties if party not in named]
         if missing:
             raise InputError(f"the cards of {', '.join(missing)} are missing: {name} begins when all have joined.")
-        if len(set(named)) != len(named) or len(named) != len(invitation.parties):
+        if len(named) != len(invitation.parties):
             raise InputError(
                 f"{name} has {len(named)} cards for {len(invitation.parties)} parties: one each, no other."
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -48,20 +49,22 @@ class Network:
     """What a party brings: its own nodes, what they touch, and the edges between these.
 
     The graph is undirected and has the edges that touch an own node and no others. Sums go over the rows of ``own``
-    nodes, bool (n,). ``border`` (k,) are the nodes where the network touches others.
+    nodes, bool (n,). ``border`` (k,) are the nodes where the network touches others. ``names`` are those of the
+    features, where the round checks them.
     """
 
     graph: Graph
     own: BoolArray
     border: Int64Array
+    names: Sequence[str] | None = None
 
     @classmethod
-    def of(cls, graph: Graph, own: Int64Array | None = None) -> Network:
+    def of(cls, graph: Graph, own: Int64Array | None = None, *, names: Sequence[str] | None = None) -> Network:
         """Return the network of a party with these ``own`` nodes (rows); without them it owns all nodes."""
         both_ways = graph.undirected()
         n = both_ways.n_nodes
         if own is None:
-            return cls(both_ways, np.ones(n, dtype=bool), np.arange(n))
+            return cls(both_ways, np.ones(n, dtype=bool), np.arange(n), names)
         mine = np.zeros(n, dtype=bool)
         mine[own] = True
         A = both_ways.adjacency.tocoo()
@@ -70,7 +73,7 @@ class Network:
         part = Graph(sp.csr_array(entries, shape=A.shape), both_ways.features, node_ids=both_ways.node_ids)
         border = ~mine  # nodes of others, and own nodes with an edge to one of them
         border[A.row[~mine[A.col]]] = True
-        return cls(part, mine, np.flatnonzero(border))
+        return cls(part, mine, np.flatnonzero(border), names)
 
     @property
     def ids(self) -> AnyArray:
@@ -87,6 +90,10 @@ class Network:
     def n_border(self) -> int:
         """Number of own nodes at the border: every node at the border of two parties is owned by one of them."""
         return int(self.own[self.border].sum())
+
+    def counts(self, buckets: int) -> tuple[int, int]:
+        """Return what a card tells: numbers of own nodes, and of those at the border where there are ``buckets``."""
+        return self.n_own, self.n_border if buckets else 0
 
     def cost(self, columns: int, n_parties: int) -> float:
         """Return about how many seconds of one processor a contribution of so many columns takes."""

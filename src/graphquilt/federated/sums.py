@@ -2,29 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Float32Array, Float64Array
 from graphquilt.embedders import FarField, Propagation
-from graphquilt.errors import InputError
-from graphquilt.federated.keys import Member, is_signed, mask, stream
-from graphquilt.federated.messages import digest
+from graphquilt.errors import FormatError, InputError
+from graphquilt.federated.keys import Member, is_signed, mask, sign, stream
+from graphquilt.federated.messages import (
+    Checksum,
+    Name,
+    Share,
+    Signature,
+    Size,
+    checks_of,
+    described,
+    digest,
+    read_file,
+    readable,
+    write_file,
+)
 from graphquilt.federated.nodes import normal
 from graphquilt.federated.round import Round
 from graphquilt.federated.signal import UNIT_BITS, Network
-from graphquilt.federated.sum_messages import Contribution, Directions
 from graphquilt.graph import Graph
 
+ANSWERS = ({"basis"}, {"blocks", "products", "kept"}, {"directions", "scale"}, {"basis", "directions", "scale"})
 MOST_NOISE = 7.0  # standard deviations
 TOLERANCE = 1e-3  # by which rounded rows of unit length may miss it
 WHO = (
     "Masks hide who sent what is wrong: let every party check its network and its version of graphquilt, and invite to "
     "a new round."
 )
+
+
+@dataclass(frozen=True, eq=False)
+class Contribution:
+    """What one party adds in one step, behind its masks, and signs.
+
+    ``context`` is the SHA-256 of everything that all parties must agree on in this step, and ``values`` (k,) the sum
+    with the masks, modulo 2^64.
+    """
+
+    round: Checksum
+    step: Size
+    party: Name
+    context: Checksum
+    values: npt.NDArray[np.uint64] = field(repr=False)
+    signature: Signature = field(default="", repr=False)
+
+    @property
+    def content(self) -> dict[str, object]:
+        """What is signed."""
+        facts = {name: getattr(self, name) for name in ("round", "step", "party", "context")}
+        return {**facts, **described({"values": self.values})}
+
+    def signed(self, secret: bytes) -> Contribution:
+        """Return the contribution with the signature of the party that has this secret key."""
+        return replace(self, signature=sign(secret, self.content))
+
+    def save(self, path: Path) -> None:
+        """Write the contribution to a file that only its owner can read."""
+        facts = {name: getattr(self, name) for name in checks_of(Contribution)}
+        write_file(path, "contribution", facts, {"values": self.values})
+
+    @classmethod
+    def load(cls, path: Path) -> Contribution:
+        """Read a contribution; who signed it is checked where it is used."""
+        facts, arrays = read_file(path, ("contribution",), checks_of(cls))
+        values = arrays.get("values", np.empty(0))
+        if values.dtype != np.uint64 or values.ndim != 1:
+            raise FormatError(f"{path} is not a sound contribution. It may be damaged; ask for it again.")
+        return cls(values=values, **facts)
+
+
+@dataclass(frozen=True, eq=False)
+class Directions:
+    """What the coordinator sends to all parties after a number of steps: the directions, or what the next step needs.
+
+    ``arrays`` are ``directions`` (w, d) and ``scale`` (d,) at the end; before, and with wide features, ``basis`` or
+    ``blocks``. The directions keep a ``share`` of the total. ``state`` is what the coordinator needs for the next step,
+    and keeps to itself.
+    """
+
+    round: Checksum
+    step: Size
+    arrays: Mapping[str, AnyArray] = field(repr=False)
+    share: Share = 0.0
+    state: Mapping[str, AnyArray] = field(default_factory=dict, repr=False)
+
+    @property
+    def complete(self) -> bool:
+        """Whether parties can embed now."""
+        return "directions" in self.arrays
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What the header of its file says."""
+        return {"round": self.round, "step": self.step, "share": self.share}
+
+    @property
+    def id(self) -> str:
+        """The SHA-256 of everything that the parties get."""
+        return digest({**self.facts, "arrays": described(self.arrays)})
+
+    @property
+    def code(self) -> str:
+        """What parties can compare: it is the same if all got the same directions."""
+        return readable(self.id)
+
+    def save(self, path: Path, *, state: bool = False) -> None:
+        """Write what the parties get, or the coordinator's ``state``."""
+        write_file(path, "state" if state else "directions", self.facts, self.state if state else self.arrays)
+
+    @classmethod
+    def load(cls, path: Path, *, state: bool = False) -> Directions:
+        """Read directions, or a ``state``."""
+        facts, arrays = read_file(path, ("state" if state else "directions",), checks_of(cls))
+        sound = set(arrays) in ANSWERS and all(array.ndim <= 2 for array in arrays.values())
+        if not sound or not all(a.dtype.kind == "f" and bool(np.isfinite(a).all()) for a in arrays.values()):
+            raise FormatError(f"{path} does not hold sound directions. It may be damaged; ask for it again.")
+        return cls(**facts, arrays={}, state=arrays) if state else cls(**facts, arrays=arrays)
+
+    def check_round(self, agreed: Round) -> None:
+        """Refuse directions of another round."""
+        if self.round != agreed.id:
+            raise InputError(f"these directions are of another round than '{agreed.invitation.name}' ({agreed.code}).")
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,46 +151,37 @@ class Embedded:
     @property
     def verdict(self) -> str:
         """What the shares mean."""
-        figures = (
-            f"The directions keep {self.share:.0%} of your signal and {self.total:.0%} of the total; directions of "
-            f"your own would keep {self.best:.0%}."
-        )
-        if self.share >= 0.75 * self.best:
-            return f"{figures} They suit your network."
+        meaning = "They suit your network."
+        if self.share < 0.75 * self.best:
+            meaning = (
+                "That is low: your network differs from the others, or somebody contributed nonsense, which masks "
+                "hide. Compare with what the other parties see, and embed alone if theirs is low too."
+            )
         return (
-            f"{figures} That is low: your network differs from the others, or somebody contributed nonsense, which "
-            "masks hide. Compare with what the other parties see, and embed alone if theirs is low too."
+            f"The directions keep {self.share:.0%} of your signal and {self.total:.0%} of the total; directions of "
+            f"your own would keep {self.best:.0%}. {meaning}"
         )
 
 
-def step_context(agreed: Round, step: int, received: Directions | None) -> str:
+def step_context(agreed: Round, received: Directions | None) -> str:
     """Return the SHA-256 of everything that parties must agree on in a step; masks are made from it."""
-    if received is not None and received.round != agreed.id:
-        raise InputError(f"these directions are of another round than '{agreed.invitation.name}' ({agreed.code}).")
-    if step != (0 if received is None else received.step):
-        raise InputError(f"step {step} needs the directions after {step} steps.")
-    return digest({"round": agreed.id, "step": step, "directions": None if received is None else received.id})
+    step, directions = (0, None) if received is None else (received.step, received.id)
+    return digest({"round": agreed.id, "step": step, "directions": directions})
 
 
-def contribute(
-    network: Graph | Network,
-    agreed: Round,
-    member: Member,
-    *,
-    received: Directions | None = None,
-    names: Sequence[str] | None = None,
-) -> Contribution:
+def contribute(network: Network, agreed: Round, member: Member, *, received: Directions | None = None) -> Contribution:
     """Spread the signal in a party's own network, add it up over its own nodes, and mask the sum for the coordinator.
 
-    Of a plain Graph all nodes are own nodes. ``received`` is what the coordinator sent after the step before, and
-    ``names`` are those of the features, if the round checks them. The same arguments give the same bits: never send two
-    that differ in one step.
+    ``received`` is what the coordinator sent after the step before. The same arguments give the same bits: never send
+    two contributions to one step that differ.
     """
     step = 0 if received is None else received.step
-    if received is not None and received.complete:
-        raise InputError("the round is complete: nothing is left to contribute, and every party can embed.")
-    context = step_context(agreed, step, received)
-    _, values = plain_sum(network, agreed, member, received=received, names=names)
+    if received is not None:
+        received.check_round(agreed)
+        if received.complete:
+            raise InputError("the round is complete: nothing is left to contribute, and every party can embed.")
+    context = step_context(agreed, received)
+    _, values = plain_sum(network, agreed, member, received=received)
     own = member.card
     if agreed.card(own.party) != own:
         raise InputError(f"the card of {own.party} in this round is not its own: somebody replaced it. End the round.")
@@ -95,18 +193,12 @@ def contribute(
 
 
 def plain_sum(
-    network: Graph | Network,
-    agreed: Round,
-    member: Member,
-    *,
-    received: Directions | None = None,
-    names: Sequence[str] | None = None,
+    network: Network, agreed: Round, member: Member, *, received: Directions | None = None
 ) -> tuple[str, npt.NDArray[np.uint64]]:
     """Return what a party adds in a step, without masks: ``moment`` or ``product``, and the rounded sum modulo 2^64.
 
     With differential privacy it has noise.
     """
-    network = _checked(network, agreed, member, names)
     graph, far = _placed(network, agreed, member)
     embedder, noise = _embedder(agreed, received), agreed.signal.noise
     kept = (replace(embedder, steps=0) if noise else embedder).prepare(graph, 0, far=far)
@@ -148,32 +240,20 @@ def combine(agreed: Round, contributions: Iterable[Contribution], *, before: Dir
             )
         total += message.values
     real = total.view(np.int64) / 2.0 ** agreed.bits(kind)
-    summed = real[:-1] if kind == "moment" else real
-    M = _full(summed, width) if kind == "moment" else summed.reshape(width, -1)
     if kind == "moment":
+        M = _full(real[:-1], width)
         _check_moment(M, float(real[-1]), agreed)
     else:
+        M = real.reshape(width, -1)
         _check_product(M, before, agreed)
-    after = embedder.combine({kind: M * 2.0**UNIT_BITS}, 0)
-    return _answer(agreed, after, step + 1)
+    return _answer(agreed, embedder.combine({kind: M * 2.0**UNIT_BITS}, 0), step + 1)
 
 
-def embed(
-    network: Graph | Network,
-    agreed: Round,
-    member: Member,
-    directions: Directions,
-    *,
-    names: Sequence[str] | None = None,
-) -> Embedded:
+def embed(network: Network, agreed: Round, member: Member, directions: Directions) -> Embedded:
     """Embed the own nodes of a party by the directions of all, and measure what they keep of its signal."""
-    if directions.round != agreed.id:
-        raise InputError(f"these directions are of another round than '{agreed.invitation.name}' ({agreed.code}).")
+    directions.check_round(agreed)
     if not directions.complete:
-        raise InputError(
-            f"these are not directions yet: after {directions.step} steps the round needs another contribution."
-        )
-    network = _checked(network, agreed, member, names)
+        raise InputError(f"these are no directions yet: step {directions.step} needs another contribution.")
     graph, far = _placed(network, agreed, member)
     embedder = _embedder(agreed, directions)
     before = _embedder(agreed, replace(directions, arrays={k: v for k, v in directions.arrays.items() if k == "basis"}))
@@ -187,44 +267,31 @@ def embed(
     return Embedded(np.flatnonzero(network.own), Z, float(unscaled / filled), directions.share, best)
 
 
-def _checked(network: Graph | Network, agreed: Round, member: Member, names: Sequence[str] | None) -> Network:
-    """Refuse a network that is not the one with which the party joined."""
-    network = network if isinstance(network, Network) else Network.of(network)
+def _placed(network: Network, agreed: Round, member: Member) -> tuple[Graph, FarField]:
+    """Return the graph that is spread, and its columns; refuse a network that the party did not join with."""
     card, invitation = member.card, agreed.invitation
     invitation.check_key(member.key)
-    border = network.n_border if invitation.buckets else 0
-    if (network.n_own, border) != (card.nodes, card.border):
+    invitation.check_names(network.names, member.key)
+    if network.counts(invitation.buckets) != (card.nodes, card.border):
         raise InputError(
-            f"{card.party} joined with {card.nodes} nodes, {card.border} at the border, and this network has "
-            f"{network.n_own} and {border}. Contribute the network that you joined with, or join a new round."
+            f"{card.party} joined with {card.nodes} nodes, {card.border} at the border, and this network has other "
+            "numbers of them. Contribute the network that you joined with, or join a new round."
         )
-    invitation.check_names(names, member.key)
-    return network
-
-
-def _placed(network: Network, agreed: Round, member: Member) -> tuple[Graph, FarField]:
-    return agreed.signal.place(network, agreed.invitation.bucket_key(member.key))
+    return agreed.signal.place(network, invitation.bucket_key(member.key))
 
 
 def _embedder(agreed: Round, received: Directions | None, *, state: bool = False) -> Propagation:
-    """Return the embedder of a step, with what is agreed so far."""
-    signal, dim = agreed.signal, agreed.invitation.dim
-    made = signal.embedder(dim)
-    if received is None:
-        return made
-    arrays: dict[str, AnyArray] = dict(received.state if state else received.arrays)
+    signal = agreed.signal
+    made = signal.embedder(agreed.invitation.dim)
+    arrays: dict[str, AnyArray] = {} if received is None else dict(received.state if state else received.arrays)
     if not arrays:
         return made
     if "blocks" not in arrays:
         arrays = {**(made.start or {}), **arrays}
-    basis = arrays.get("basis")
-    reduced = signal.features if basis is None else basis.shape[-1]
-    rows = dict.fromkeys(("basis", "blocks", "products"), signal.features)
-    rows["directions"] = reduced + signal.buckets
-    for name, count in rows.items():
-        array = arrays.get(name)
-        if array is not None and (array.ndim != 2 or len(array) != count):
-            raise InputError(f"the {name} have shape {array.shape}, and the signal of the round has {count} columns.")
+    for name in ("basis", "blocks", "products"):
+        shape = arrays[name].shape if name in arrays else (signal.features, 0)
+        if len(shape) != 2 or shape[0] != signal.features:
+            raise InputError(f"the {name} have shape {shape}, and the round has {signal.features} features.")
     return replace(made, start=arrays)
 
 
@@ -243,8 +310,7 @@ def _block(state: Mapping[str, AnyArray]) -> AnyArray:
 
 
 def _collected(agreed: Round, contributions: Iterable[Contribution], step: int) -> list[Contribution]:
-    """Return one contribution of each party to this step, and refuse anything else."""
-    name, by_party = f"the round '{agreed.invitation.name}'", dict[str, Contribution]()
+    by_party: dict[str, Contribution] = {}
     for message in contributions:
         whose = f"the contribution of {message.party}"
         if message.round != agreed.id or message.party not in agreed.invitation.parties:
@@ -254,7 +320,7 @@ def _collected(agreed: Round, contributions: Iterable[Contribution], step: int) 
         if not is_signed(agreed.card(message.party).signing, message.content, message.signature):
             raise InputError(f"{whose} is not signed by its key, or was changed on its way: ask for it again.")
         if message.party in by_party:
-            raise InputError(f"{message.party} contributed twice to step {step} of {name}; each does once.")
+            raise InputError(f"{message.party} contributed twice to step {step}; each does once.")
         by_party[message.party] = message
     missing = [party for party in agreed.invitation.parties if party not in by_party]
     if missing:
@@ -263,14 +329,11 @@ def _collected(agreed: Round, contributions: Iterable[Contribution], step: int) 
             "can be computed. If a party has dropped out, the round has ended: invite the others to a new one."
         )
     if len({message.context for message in by_party.values()}) > 1:
-        raise InputError(
-            f"the parties of {name} did not get the same directions or cards, so their masks do not cancel. {WHO}"
-        )
+        raise InputError(f"the parties did not get the same directions or cards, so their masks do not cancel. {WHO}")
     return [by_party[party] for party in agreed.invitation.parties]
 
 
 def _check_moment(M: Float64Array, empty: float, agreed: Round) -> None:
-    """Refuse a total that cannot be the moment of rows of unit length."""
     from scipy.linalg import LinAlgError, cholesky
 
     n, trace, noise = agreed.n_nodes, float(np.trace(M)), MOST_NOISE * agreed.signal.noise * len(agreed.cards) ** 0.5
@@ -288,7 +351,6 @@ def _check_moment(M: Float64Array, empty: float, agreed: Round) -> None:
 
 
 def _check_product(P: Float64Array, before: Directions | None, agreed: Round) -> None:
-    """Refuse a total that cannot be a moment times directions."""
     n, largest = agreed.n_nodes, float(np.abs(P).max(initial=0))
     V = None if before is None else _block(before.state).astype(np.float64)
     bound = 2.0 * n * (1 + TOLERANCE) * (8.0 + np.sqrt(len(P)) if V is None else 1.0)
@@ -302,14 +364,12 @@ def _check_product(P: Float64Array, before: Directions | None, agreed: Round) ->
 
 
 def _answer(agreed: Round, after: Propagation, step: int) -> Directions:
-    """Return what the parties get of the embedder after a step, and what stays with the coordinator."""
     start = {name: np.asarray(array) for name, array in (after.start or {}).items()}
-    share = float(start.pop("share", np.array(0.0)))
-    if not after.complete:
-        if "basis" in start:
-            return Directions(agreed.id, step, start, state=start)
-        block = {"blocks": _block(start), "products": start["products"][:, :0], "kept": np.zeros(0)}
-        return Directions(agreed.id, step, block, state=start)
-    if not agreed.signal.is_wide:
-        start.pop("basis", None)
-    return Directions(agreed.id, step, start, min(share, 1.0))
+    if after.complete:
+        share = min(float(start.pop("share")), 1.0)
+        names = start if agreed.signal.is_wide else ("directions", "scale")
+        return Directions(agreed.id, step, {name: start[name] for name in names}, share)
+    shown = start
+    if "basis" not in start:  # parties get no products with the total
+        shown = {"blocks": _block(start), "products": start["products"][:, :0], "kept": np.zeros(0)}
+    return Directions(agreed.id, step, shown, state=start)

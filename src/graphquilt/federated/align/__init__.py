@@ -3,18 +3,19 @@
 One round: :func:`invite` makes a :class:`Round` and its key. Every party makes an :func:`offer`; for each pair, one
 party makes a :func:`reply` to the offer of the other, and that one makes a :func:`measure`-ment of it for the
 coordinator, who does :func:`solve`; every party does :func:`apply` with its transform. What moves are values of the
-type :class:`graphquilt.federated.Message`. ``docs/how-to/federated-alignment.md`` says who sees what.
+type :class:`Message`. ``docs/how-to/federated-alignment.md`` says who sees what.
 """
 
-from graphquilt.federated.agreement import load_key, save_key
 from graphquilt.federated.align.coordination import FederatedAlignment, PairResult, apply, solve
 from graphquilt.federated.align.exchange import measure, reply
 from graphquilt.federated.align.intersection import pseudonyms
 from graphquilt.federated.align.parties import Party, accept_once, offer, party_secret
-from graphquilt.federated.align.rounds import Round, invite
+from graphquilt.federated.align.rounds import Message, Round, invite
+from graphquilt.federated.messages import load_key, save_key
 
 __all__ = [
     "FederatedAlignment",
+    "Message",
     "PairResult",
     "Party",
     "Round",

@@ -10,15 +10,24 @@ from cyclopts import App, Parameter
 
 from graphquilt.cli import Output, show
 from graphquilt.errors import InputError
-from graphquilt.federated.commands import OutFile, file_to_write, load_all, read_lines, refuse_existing
+from graphquilt.federated.commands import (
+    EmbeddingFile,
+    KeyFile,
+    OutFile,
+    file_to_write,
+    load_all,
+    read_lines,
+    refuse_existing,
+    split_names,
+)
 
 if TYPE_CHECKING:
-    from graphquilt.federated import Message
-    from graphquilt.federated.align import Party
+    from graphquilt.federated.align import Message, Party
 
 align_app = App(name="align", help="Align embeddings that parties made with a method of their own.")
 
-Home = Annotated[Path, Parameter(help="The folder of the party, made by offer; keep it private.")]
+Home = Annotated[Path, Parameter(help="The folder of the party, for all its rounds; offer makes it. Keep it private.")]
+RoundFile = Annotated[Path, Parameter(help="The round, made by invite.")]
 
 
 @align_app.command(help_epilogue="Example: graphquilt federate align invite --dim 64 --name n1 --out r.json --key k")
@@ -26,8 +35,8 @@ def invite(
     *,
     name: Annotated[str, Parameter(help="The name of the round.")],
     dim: Annotated[int, Parameter(name=["--dim", "-d"], help="Number of dimensions.")],
-    out: Annotated[Path, Parameter(name=["--out", "-o"], help="The round, as JSON: for everyone.")],
-    key: Annotated[Path, Parameter(help="The secret key: for the parties, not for the coordinator.")],
+    out: OutFile,
+    key: KeyFile,
     parties: Annotated[str, Parameter(help="Comma-separated names of the parties; none: everyone with the key.")] = "",
     least: Annotated[int | None, Parameter(help="Least number of shared nodes. [default: 2 dim + 10]")] = None,
     ids_can_be_guessed: Annotated[
@@ -40,14 +49,9 @@ def invite(
     from graphquilt.federated import align
 
     refuse_existing(out, key)
-    named = [word.strip() for word in parties.split(",") if word.strip()]
+    named = split_names(parties)
     made, secret = align.invite(
-        name,
-        dim,
-        scale=scale,
-        least=least,
-        parties=named,
-        ids_can_be_guessed=ids_can_be_guessed,
+        name, dim, scale=scale, least=least, parties=named, ids_can_be_guessed=ids_can_be_guessed
     )
     align.save_key(secret, key)
     made.save(out)
@@ -65,10 +69,10 @@ def invite(
 def offer(
     vectors: Annotated[Path, Parameter(help="Ids and coordinates: .npz, .parquet, .csv, .tsv or word2vec.")],
     *,
-    round: Annotated[Path, Parameter(help="The round, made by invite.")],  # noqa: A002
-    key: Annotated[Path, Parameter(help="The parties' key.")],
+    round: RoundFile,  # noqa: A002
+    key: KeyFile,
     party: Annotated[str, Parameter(help="The name of this party.")],
-    home: Annotated[Path, Parameter(help="The folder of the party, for all its rounds; keep it private.")],
+    home: Home,
     share: Annotated[Path | None, Parameter(help="A file with one id per line. [default: all nodes]")] = None,
     noise: Annotated[float, Parameter(help="Gaussian noise on what is sent, as a share of its spread.")] = 0.05,
     output: Output = Output(),
@@ -79,22 +83,16 @@ def offer(
     from graphquilt.graph import read_vectors
 
     agreed = align.Round.load(round)
-    secret, folder = align.load_key(key, agreed), home / agreed.folder
+    secret, folder = align.load_key(key), home / agreed.folder
+    agreed.check_key(secret)  # before the home is made
     if folder.exists():
         raise InputError(
             f"{party} has made its offer in this round, {folder / 'offer'}: send that. Another would tell more."
         )
     ids, X = read_vectors(vectors)
-    made = align.offer(
-        ids,
-        X,
-        agreed,
-        key=secret,
-        party=party,
-        secret=align.party_secret(home),
-        share=None if share is None else rows_of(ids, read_lines(share) or [], str(share)),
-        noise=noise,
-    )
+    rows = None if share is None else rows_of(ids, read_lines(share) or [], str(share))
+    own = align.party_secret(home)
+    made = align.offer(ids, X, agreed, key=secret, party=party, secret=own, share=rows, noise=noise)
     made.save(folder)
     cost = f"The noise alone gives a pair that fits perfectly an error of {(noise**2 / (2 + noise**2)) ** 0.5:.3g}."
     clear = "Without noise, partners get exact coordinates of shared nodes."
@@ -113,9 +111,9 @@ def reply(
     output: Output = Output(),
 ) -> None:
     """Answer the offer of another party, and reply to an answer with the coordinates of shared nodes."""
-    from graphquilt.federated import Message, align
+    from graphquilt.federated import align
 
-    message = Message.load(received)
+    message = align.Message.load(received)
     own, folder = _party(home, message)
     made = align.reply(own, message)
     align.accept_once(folder, message)
@@ -139,9 +137,9 @@ def measure(
     output: Output = Output(),
 ) -> None:
     """Measure a pair: statistics of the shared nodes for the coordinator, without ids and coordinates."""
-    from graphquilt.federated import Message, align
+    from graphquilt.federated import align
 
-    message = Message.load(received)
+    message = align.Message.load(received)
     own, folder = _party(home, message)
     measured = align.measure(own, message)
     align.accept_once(folder, message)
@@ -157,28 +155,21 @@ def measure(
 def solve(
     measurements: Annotated[Path, Parameter(help="The folder with the measurements of all pairs.")],
     *,
-    round: Annotated[Path, Parameter(help="The round, made by invite.")],  # noqa: A002
+    round: RoundFile,  # noqa: A002
     out: Annotated[Path, Parameter(name=["--out", "-o"], help="A new folder: one transform for each party.")],
     output: Output = Output(),
 ) -> None:
     """Align all parties from the statistics of their pairs. A bad fit gives exit code 3 and no transforms."""
-    from graphquilt.federated import Message, align
+    from graphquilt.federated import align
     from graphquilt.federated.messages import new_folder
 
-    result = align.solve(load_all(measurements, Message.load), align.Round.load(round))
+    result = align.solve(load_all(measurements, align.Message.load), align.Round.load(round))
     bad = result.verdict == "bad"
     if not bad:
         with new_folder(out) as part:
             for party, transform in result.transforms.items():
                 transform.save(part / party)
-    pairs = {
-        " and ".join(pair.parties): {
-            "shared nodes": pair.shared,
-            "error": pair.error,
-            **({"expected of noise": pair.expected} if pair.expected else {}),
-        }
-        for pair in result.pairs
-    }
+    pairs = {" and ".join(pair.parties): {"shared nodes": pair.shared, "error": pair.error} for pair in result.pairs}
     facts = {"parties": list(result.parties), "pairs": pairs, "verdict": result.verdict}
     advice = {} if bad else {"next": [f"Send each file in {out} to the party of its name."]}
     show({**facts, "certificate": result.summary().splitlines(), **advice}, as_json=output.json)
@@ -193,14 +184,14 @@ def apply(
     home: Home,
     transform: Annotated[Path, Parameter(help="The transform for this party.")],
     *,
-    out: Annotated[Path, Parameter(name=["--out", "-o"], help="The embedding: .parquet, .csv, .tsv or .vec.")],
+    out: EmbeddingFile,
     output: Output = Output(),
 ) -> None:
     """Move the embedding of a party into the frame that all parties share, and write it with its ids."""
-    from graphquilt.federated import Message, align
+    from graphquilt.federated import align
     from graphquilt.jobs import format_of, write_embedding
 
-    name, message = format_of(out), Message.load(transform)
+    name, message = format_of(out), align.Message.load(transform)
     own, _ = _party(home, message)
     ids, X = align.apply(own, message)
     write_embedding(out, ids, X, format=name, dtype="float64")

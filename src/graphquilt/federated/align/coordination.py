@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,34 +12,29 @@ from graphquilt.alignment import Alignment, OverlapStatistics, align_statistics,
 from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.errors import FormatError, InputError
 from graphquilt.federated.align.parties import Party
-from graphquilt.federated.align.rounds import Round, check_shared
-from graphquilt.federated.messages import Checks, Message, is_party_name, is_share
-from graphquilt.files import is_size
+from graphquilt.federated.align.rounds import Message, Round
+from graphquilt.federated.messages import is_party_name
+from graphquilt.files import is_checksum, is_size
 
-COORDINATOR = "coordinator"
 AGREE = 1e-8  # two measurements of one pair differ by less, relative to their size, on whatever machines
 MEANING: Mapping[str, str] = {
     "good": "the pairs agree",
     "fair": "the pairs agree roughly, or hardly determine the motions",
     "doubtful": "some pairs contradict the others, or do not determine the motions; look at the errors before using it",
     "bad": "most pairs do not agree; do not use it",
-    "unknown": "nothing was compared",
 }
 ORTHOGONAL = 1e-6  # largest entry of R'R - 1 that a rotation may have
 
 
-@dataclass(frozen=True)
-class PairResult:
+class PairResult(NamedTuple):
     """What an alignment knows of one pair of parties, compared on ``shared`` nodes.
 
-    ``error`` is what is left after alignment: 0 is a perfect fit, 1 is no better than unrelated. It would be
-    ``expected`` if there were nothing but the noise that both parties say they have added.
+    ``error`` is what is left after alignment: 0 is a perfect fit, 1 is no better than unrelated.
     """
 
     parties: tuple[str, str]
     shared: int
     error: float
-    expected: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,11 +85,27 @@ def solve(measurements: Iterable[Message], of_round: Round) -> FederatedAlignmen
     InputError
         A measurement of another round, measurements of several offers of one party, or two of one pair that differ.
     """
-    checked = [(message, _checked(message, of_round)) for message in measurements]
-    if not checked:
+    pairs: dict[tuple[str, str], tuple[Message, OverlapStatistics]] = {}
+    offers: dict[str, tuple[str, int]] = {}
+    for message in sorted(measurements, key=lambda message: message.sender):
+        statistics = _checked(message, of_round)
+        for name, offer in message.facts["offers"].items():
+            said = offer, message.facts["nodes"][name]
+            if offers.setdefault(name, said) != said:
+                raise InputError(
+                    f"the measurements are of different offers of {name}, of {offers[name][1]} and of {said[1]} nodes. "
+                    f"All pairs of {name} must be measured with the same offer: measure the others again."
+                )
+        first, second = message.facts["parties"]
+        other, before = pairs.setdefault((first, second), (message, statistics))
+        if not _agree(statistics, before):
+            raise InputError(
+                f"{first} and {second} were measured twice, by {other.sender} and by {message.sender}, and the two "
+                "differ. Each sees the same nodes, so one file is wrong: leave out the pair."
+            )
+    if not pairs:
         raise InputError("there are no measurements to align; collect at least one from each party.")
-    offers = _one_offer_each([message for message, _ in checked])
-    pairs = _one_for_each_pair(checked)
+    pairs = dict(sorted(pairs.items()))
     names = tuple(sorted({name for pair in pairs for name in pair} | set(of_round.parties)))
     fit = align_statistics(
         limited(OverlapStatistics.concatenate(statistics for _, statistics in pairs.values())),
@@ -104,15 +114,15 @@ def solve(measurements: Iterable[Message], of_round: Round) -> FederatedAlignmen
         scale=of_round.scale,
     )
     results = tuple(
-        _result(message, int(statistics.counts[0]), float(error))
-        for (message, statistics), error in zip(pairs.values(), fit.edge_errors, strict=True)
+        PairResult(pair, int(statistics.counts[0]), float(error))
+        for (pair, (_, statistics)), error in zip(pairs.items(), fit.edge_errors, strict=True)
     )
     transforms = {}
     for k, name in enumerate(names):
         own = {pair.parties[pair.parties[0] == name]: pair.error for pair in results if name in pair.parties}
-        facts = {"to": name, "offer": offers[name], "verdict": grade(fit), "errors": own}
+        facts = {"to": name, "offer": offers[name][0], "verdict": grade(fit), "errors": own}
         motion = {"scale": fit.scales[[k]], "rotation": fit.rotations[k], "translation": fit.translations[k]}
-        transforms[name] = of_round.message("transform", COORDINATOR, facts, motion)
+        transforms[name] = of_round.message("transform", "coordinator", facts, motion)
     return FederatedAlignment(names, fit, results, transforms)
 
 
@@ -133,7 +143,7 @@ def apply(party: Party, transform: Message) -> tuple[AnyArray, Float64Array]:
     A transform of another round, for another party, from another offer, or with a motion that the round does not allow
     is refused.
     """
-    party.round.check_message(transform, ["transform"])
+    party.round.check_message(transform, "transform")
     to = transform.facts.get("to")
     if to != party.name:
         raise InputError(f"this transform is for {str(to)[:64]}, and not for {party.name}.")
@@ -142,107 +152,56 @@ def apply(party: Party, transform: Message) -> tuple[AnyArray, Float64Array]:
             f"this transform was made from another offer of {party.name} than the one in this folder, and does "
             "not fit its embedding. Measure and align again with the offer that is here."
         )
-    scale, rotation, translation = _motion(transform, party.round)
-    moved = scale * (party.embedding.astype(np.float64) @ rotation) + translation
-    return party.ids, moved
+    d, arrays = party.round.dim, transform.arrays
+    shapes = {name: array.shape for name, array in arrays.items()}
+    sound = shapes == {"scale": (1,), "rotation": (d, d), "translation": (d,)}
+    sound = sound and all(X.dtype.kind == "f" and bool(np.isfinite(X).all()) for X in arrays.values())
+    if sound:
+        scale, rotation = float(arrays["scale"][0]), arrays["rotation"]
+        sound = float(np.abs(rotation.T @ rotation - np.eye(d)).max()) <= ORTHOGONAL
+    if not sound or not (scale > 0 if party.round.scale else scale == 1):
+        raise FormatError(
+            f"this transform is not a motion in {d} dimensions that the round '{party.round.name}' allows: applying it "
+            "would distort the embedding. Ask the coordinator to align again."
+        )
+    return party.ids, scale * (party.embedding.astype(np.float64) @ rotation) + arrays["translation"]
 
 
 def _checked(message: Message, of_round: Round) -> OverlapStatistics:
     """Return the statistics of a measurement whose numbers can be what its header says."""
-    of_round.check_message(message, ["measurement"])
-    name, facts = f"the measurement of {message.sender}", message.facts
-    if not _says_enough(message):
-        raise FormatError(f"{name} does not say what a measurement says; ask {message.sender} to measure again.")
-    first, second = facts["parties"]
-    pair, nodes = f"{first} and {second}", facts["nodes"]
+    of_round.check_message(message, "measurement")
+    parties, offers, nodes = (message.facts.get(name) for name in ("parties", "offers", "nodes"))
+    sound = isinstance(parties, list) and len(parties) == 2 and all(map(is_party_name, parties))
+    sound = sound and parties[0] < parties[1] and message.sender in parties
+    for values, kind in ((offers, is_checksum), (nodes, is_size)):
+        sound = sound and isinstance(values, dict) and sorted(values) == parties and all(map(kind, values.values()))
+    if not sound:
+        raise FormatError(
+            f"{message.title} does not say what a measurement says; ask {message.sender} to measure again."
+        )
+    name, counts = f"{message.title}, of {parties[0]} and {parties[1]},", [nodes[party] for party in parties]
     try:
         statistics = OverlapStatistics.from_arrays(message.arrays)
     except FormatError as error:
-        raise FormatError(f"{name}, of {pair}, is wrong: {error}") from error
-    if statistics.dim != of_round.dim or len(statistics) != 1:
-        raise FormatError(
-            f"{name}, of {pair}, has {len(statistics)} overlaps in {statistics.dim} dimensions, and the round has one "
-            f"in {of_round.dim}; ask {message.sender} to measure again."
-        )
+        raise FormatError(f"{name} is wrong: {error}") from error
+    if (statistics.dim, len(statistics)) != (of_round.dim, 1):
+        raise FormatError(f"{name} is not of one overlap in {of_round.dim} dimensions; ask {message.sender} again.")
     shared = int(statistics.counts[0])
-    check_shared(of_round, (first, second), shared)
-    if statistics.sizes[0] != shared or shared > min(nodes.values()):
+    of_round.check_shared(*parties, shared)
+    if statistics.sizes[0] != shared or shared > min(counts):
         raise FormatError(
-            f"{name}, of {pair}, says that they share {shared} nodes of total weight {statistics.sizes[0]:g}. Each "
-            f"node weighs 1, and their offers have {nodes[first]} and {nodes[second]}."
+            f"{name} is of {shared} nodes that weigh {statistics.sizes[0]:g}. Each node weighs 1, and their offers "
+            f"have {counts[0]} and {counts[1]}."
         )
     return statistics
 
 
-def _says_enough(message: Message) -> bool:
-    """Return whether the header of a measurement says which pair it is of, and how the pair was measured."""
-    parties = message.facts.get("parties")
-    if not isinstance(parties, list) or len(parties) != 2 or not all(map(is_party_name, parties)):
-        return False
-    of_each: Checks = {"offers": lambda value: isinstance(value, str), "nodes": is_size, "noise": is_share}
-    values: dict[str, Any] = {name: message.facts.get(name) for name in of_each}
+def _agree(one: OverlapStatistics, other: OverlapStatistics) -> bool:
+    """Return whether both parties of a pair have measured the same, up to rounding."""
+    scale = float(np.abs(one.means).max() + one.spreads.max())
     return (
-        parties[0] < parties[1]
-        and message.sender in parties
-        and all(isinstance(value, dict) and set(value) == set(parties) for value in values.values())
-        and all(all(map(check, values[name].values())) for name, check in of_each.items())
+        np.array_equal(one.counts, other.counts)
+        and np.allclose(one.means, other.means, rtol=AGREE, atol=AGREE * scale)
+        and np.allclose(one.spreads, other.spreads, rtol=AGREE, atol=0)
+        and np.allclose(one.products, other.products, rtol=AGREE, atol=AGREE)
     )
-
-
-def _one_offer_each(measurements: Sequence[Message]) -> dict[str, str]:
-    """Return the offer of each party, and refuse measurements that tell different things about it."""
-    offers: dict[str, tuple[str, int]] = {}
-    for one in measurements:
-        for name, offer in one.facts["offers"].items():
-            nodes = one.facts["nodes"][name]
-            first, count = offers.setdefault(name, (offer, nodes))
-            if (first, count) != (offer, nodes):
-                raise InputError(
-                    f"the measurements are of different offers of {name}, of {count} and of {nodes} nodes. All pairs "
-                    f"of {name} must be measured with the same offer: measure the others again."
-                )
-    return {name: offer for name, (offer, _) in offers.items()}
-
-
-def _one_for_each_pair(
-    checked: Sequence[tuple[Message, OverlapStatistics]],
-) -> dict[tuple[str, str], tuple[Message, OverlapStatistics]]:
-    """Return the measurements by pair, sorted; where both parties have measured, the two must be the same."""
-    pairs: dict[tuple[str, str], tuple[Message, OverlapStatistics]] = {}
-    for one, a in sorted(checked, key=lambda pair: (pair[0].facts["parties"], pair[0].sender)):
-        first, second = one.facts["parties"]
-        other, b = pairs.setdefault((first, second), (one, a))
-        sizes = float(np.abs(a.means).max() + a.spreads.max())
-        same = all(
-            np.allclose(getattr(a, name), getattr(b, name), rtol=AGREE, atol=AGREE * scale)
-            for name, scale in (("counts", 0.0), ("means", sizes), ("spreads", 0.0), ("products", 1.0))
-        )
-        if not same:
-            raise InputError(
-                f"{first} and {second} were measured twice, by {other.sender} and by {one.sender}, and the two differ. "
-                "Each sees the same nodes, so one file is wrong: leave out the pair."
-            )
-    return pairs
-
-
-def _result(message: Message, shared: int, error: float) -> PairResult:
-    first, second = message.facts["parties"]
-    variance = sum(value**2 for value in message.facts["noise"].values())
-    return PairResult((first, second), shared, error, math.sqrt(variance / (2 + variance)))
-
-
-def _motion(transform: Message, of_round: Round) -> tuple[float, Float64Array, Float64Array]:
-    """Return the motion of a transform, and refuse what is none, or what the round does not allow."""
-    d, arrays = of_round.dim, transform.arrays
-    shapes = {name: array.shape for name, array in arrays.items()}
-    sound = shapes == {"scale": (1,), "rotation": (d, d), "translation": (d,)}
-    if not sound or not all(X.dtype.kind == "f" and bool(np.isfinite(X).all()) for X in arrays.values()):
-        raise FormatError(f"this transform has no scale, rotation and translation in {d} dimensions; ask for it again.")
-    scale, rotation, translation = float(arrays["scale"][0]), arrays["rotation"], arrays["translation"]
-    skew = float(np.abs(rotation.T @ rotation - np.eye(d)).max())
-    if skew > ORTHOGONAL or not (scale > 0 if of_round.scale else scale == 1):
-        raise FormatError(
-            f"this transform is not a motion that the round '{of_round.name}' allows: applying it would distort the "
-            "embedding. Ask the coordinator to align again."
-        )
-    return scale, rotation, translation

@@ -16,9 +16,10 @@ from graphquilt.arrays import AnyArray, FloatArray
 from graphquilt.errors import FormatError, InputError
 from graphquilt.federated.align import intersection
 from graphquilt.federated.align.intersection import checked_pseudonyms, shared_places
-from graphquilt.federated.align.parties import Party, check_offer_facts
-from graphquilt.federated.align.rounds import check_shared
-from graphquilt.federated.messages import Message, subkey
+from graphquilt.federated.align.parties import Party
+from graphquilt.federated.align.rounds import Message
+from graphquilt.federated.messages import subkey
+from graphquilt.files import is_checksum, is_size
 
 LARGEST = 1e100  # a coordinate of an honest party is far smaller, and squares of this are still numbers
 CONCENTRATED = 0.9  # leverage of one node in a reply; see check_concentration
@@ -31,8 +32,7 @@ def reply(party: Party, received: Message) -> Message:
     intersection an offer gets an ``answer`` first, from which its sender learns what is shared. A message of another
     round, for somebody else, or not written with the key is refused, and so is a pair that shares too few nodes.
     """
-    _check_received(party, received, ["offer", "answer"] if party.round.psi else ["offer"])
-    check_offer_facts(received)
+    _check_received(party, received, *(("offer", "answer") if party.round.psi else ("offer",)))
     partner, own = received.sender, party.pseudonyms
     if received.kind == "offer" and party.round.psi:
         answer = intersection.answer_request(own, _array(received, "request"), partner)
@@ -42,7 +42,7 @@ def reply(party: Party, received: Message) -> Message:
     else:
         setup, response = _array(received, "setup"), _array(received, "response")
         places = intersection.intersect(own, party.psi_key, setup, response, partner)
-    check_shared(party.round, (party.name, partner), len(places))
+    party.round.check_shared(party.name, partner, len(places))
     arrays = {"pseudonyms": own[places], "coordinates": party.coordinates[places]}
     return _sent(party, "reply", received, arrays)
 
@@ -54,8 +54,7 @@ def measure(party: Party, received: Message) -> Message:
     product; no ids, no pseudonyms, no coordinates. Means and spreads have noise, see :func:`blur`. Either party of a
     pair may measure, and both get the same.
     """
-    _check_received(party, received, ["reply"])
-    check_offer_facts(received)
+    _check_received(party, received, "reply")
     partner = received.sender
     theirs = checked_pseudonyms(_array(received, "pseudonyms"), partner)
     places = shared_places(party.pseudonyms, theirs)
@@ -64,8 +63,14 @@ def measure(party: Party, received: Message) -> Message:
             f"the reply of {partner} has {len(theirs)} nodes, and {len(theirs) - len(places)} of them were not in the "
             f"offer of {party.name}. A reply is about nodes that both have offered: ask {partner} to reply again."
         )
-    check_shared(party.round, (party.name, partner), len(places))
-    coordinates = _coordinates(received, len(theirs), party.round.dim)
+    party.round.check_shared(party.name, partner, len(places))
+    coordinates, dim = _array(received, "coordinates"), party.round.dim
+    sound = coordinates.shape == (len(theirs), dim) and coordinates.dtype.kind == "f"
+    if not sound or not bool((np.abs(coordinates) <= LARGEST).all()):
+        raise FormatError(
+            f"the coordinates of {partner} are not {dim} finite numbers for each of {len(theirs)} nodes; ask {partner} "
+            "to reply again."
+        )
     sides = {party.name: party.coordinates[places], partner: coordinates}
     check_concentration(coordinates, partner)
     first, second = names = sorted(sides)
@@ -80,7 +85,6 @@ def measure(party: Party, received: Message) -> Message:
         "parties": names,
         "offers": {party.name: party.offer_id, partner: received.facts["offer"]},
         "nodes": {party.name: len(party.rows), partner: received.facts["nodes"]},
-        "noise": {party.name: party.noise, partner: received.facts["noise"]},
     }
     message = party.round.message("measurement", party.name, facts, blur(statistics, seed).to_arrays())
     return message.authenticated(party.key)
@@ -119,10 +123,10 @@ def blur(statistics: OverlapStatistics, seed: bytes) -> OverlapStatistics:
     return OverlapStatistics(statistics.counts, statistics.sizes, means, spreads, statistics.products)
 
 
-def _check_received(party: Party, message: Message, kinds: list[str]) -> None:
+def _check_received(party: Party, message: Message, *kinds: str) -> None:
     """Refuse what is not for this party, of this round and of somebody who has the key."""
-    party.round.check_message(message, kinds)
-    name = f"the {message.kind} of {message.sender}"
+    party.round.check_message(message, *kinds)
+    name = message.title
     if not message.is_authentic(party.key):
         raise InputError(
             f"{name} was not written with the key of the round '{party.round.name}', or was changed on its way. Ask "
@@ -130,6 +134,8 @@ def _check_received(party: Party, message: Message, kinds: list[str]) -> None:
         )
     if message.sender == party.name:
         raise InputError(f"this is {party.name}'s own {message.kind}; it is for the other parties.")
+    if not is_checksum(message.facts.get("offer")) or not is_size(message.facts.get("nodes")):
+        raise FormatError(f"{name} does not say what it should; ask for it again.")
     if message.kind == "offer":
         return
     if message.facts.get("to") != party.name:
@@ -150,18 +156,7 @@ def _sent(party: Party, kind: str, received: Message, arrays: dict[str, AnyArray
 def _array(message: Message, name: str) -> AnyArray:
     if name not in message.arrays:
         raise FormatError(
-            f"the {message.kind} of {message.sender} has no {name}; it has {', '.join(message.arrays) or 'nothing'}. "
-            f"Ask {message.sender} to make it again."
+            f"{message.title} has no {name}; it has {', '.join(message.arrays) or 'nothing'}. Ask {message.sender} to "
+            "make it again."
         )
     return message.arrays[name]
-
-
-def _coordinates(message: Message, n_nodes: int, dim: int) -> FloatArray:
-    X = _array(message, "coordinates")
-    sound = X.shape == (n_nodes, dim) and X.dtype.kind == "f" and bool(np.isfinite(X).all())
-    if not sound or float(np.abs(X).max(initial=0)) > LARGEST:
-        raise FormatError(
-            f"the coordinates of {message.sender} are not {dim} finite numbers for each of {n_nodes} nodes; ask "
-            f"{message.sender} to reply again."
-        )
-    return X

@@ -115,11 +115,9 @@ def _bytes(message: Any) -> AnyArray:
 
 
 def _parsed(kind: str, content: AnyArray, sender: str) -> Any:
-    with needs_extra("private set intersection", "federated"):
-        from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError
+
     message = getattr(_psi(), kind)()
-    if content.dtype != np.uint8 or content.ndim != 1:
-        raise _refused(sender)
     try:
         message.ParseFromString(content.tobytes())
     except DecodeError as error:
@@ -128,6 +126,4 @@ def _parsed(kind: str, content: AnyArray, sender: str) -> Any:
 
 
 def _refused(sender: str) -> FormatError:
-    return FormatError(
-        f"what {sender} sent for the private set intersection cannot be read; ask {sender} to make it again."
-    )
+    return FormatError(f"what {sender} sent for the set intersection cannot be read; ask {sender} to make it again.")
