@@ -177,6 +177,10 @@ def watch(
     *,
     state: Annotated[Path | None, Parameter(help="Folder that keeps what was learnt, for a restart.")] = None,
     history: Annotated[int | None, Parameter(help="Windows to remember. [default: the longest lag]")] = None,
+    forget: Annotated[
+        str | None,
+        Parameter(help="Forget hosts not seen for so long, as 90d; after a quarter of it if seen once. [default: never]"),
+    ] = None,
     poll: Annotated[float, Parameter(help="Seconds between looks at the folder.")] = 5.0,
     idle: Annotated[
         float | None,
@@ -197,7 +201,7 @@ def watch(
     scoring.check_events(events)
     is_csv, n_alerts = alerting.format == "csv", 0
     tracker = Tracker(scoring, history=history)
-    with WatchState(state, tracker, cutting, protocol=reading.protocol, user=reading.user) as memory:
+    with WatchState(state, tracker, cutting, protocol=reading.protocol, user=reading.user, forget=forget) as memory:
         source = sys.stdin.buffer if folder == "-" else Path(folder)
         read = partial(reading.read, skip_others=folder != "-")
         windows = watch_logs(

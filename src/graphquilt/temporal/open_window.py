@@ -166,6 +166,10 @@ class OpenWindow:
         for peaks, nodes in zip(self._peaks, ends, strict=False):
             peaks.add(bins, nodes, closed_before)
 
+    def pairs(self) -> Int64Array:
+        """Return the keys of its pairs so far."""
+        return self._pairs.compact()[0]
+
     def close(
         self, shape: tuple[int, int]
     ) -> tuple[sp.csr_array, Float64Array, tuple[Int64Array, Int64Array], Int64Array | None]:

@@ -79,6 +79,11 @@ class TokenWindows:
             del self._waiting[earlier]
         return WindowTokens(np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys])))
 
+    def waiting(self) -> Int64Array:
+        """Return the hosts and tokens, in one number each, of windows that were not asked for yet."""
+        keys = [part for parts in self._waiting.values() for part in parts]
+        return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys]))
+
     def _collect(self, batch: _EventBatch) -> None:
         if isinstance(batch, Sequence):
             if len(batch) != 3:

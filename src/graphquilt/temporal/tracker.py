@@ -19,6 +19,7 @@ from graphquilt.temporal.contexts import CONTEXTS, compare_mixtures, count_conte
 from graphquilt.temporal.embedding import EmbeddedWindow, embed_or_explain, warn_left_out
 from graphquilt.temporal.judging import POOLED, Comparison, compare_hosts, judge_hosts, judge_pairs, score_by_partners
 from graphquilt.temporal.memory import Memory, PairMemory, Pool, SideMemory, read_state, write_state
+from graphquilt.temporal.open_window import LOW_BITS
 from graphquilt.temporal.results import COMPONENTS, MEASURED, Explanation, WindowScores, compare_neighbours
 from graphquilt.temporal.tokens import WindowTokens, compare_tokens, highest_by_host, most_surprising
 from graphquilt.temporal.windows import SIDES, Window
@@ -28,6 +29,7 @@ _HISTORY = 28  # windows that are remembered at least, unless the caller says ot
 _CONTEXTS = COMPONENTS.index("contexts")
 _TOKENS = COMPONENTS.index("tokens")
 _PARTNERS = MEASURED.index("partners")
+ONCE = 4  # times as soon as others, hosts are forgotten that were in a single window
 _FORMAT = 5
 
 
@@ -166,10 +168,11 @@ class Tracker:
         return list(self._memory.numbers)
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """The numbers of sources and destinations that were seen: one more than the largest id of each."""
-        sizes = [np.flatnonzero(self._memory.sides[side].last >= 0) for side in SIDES]
-        return tuple(int(ids[-1]) + 1 if len(ids) else 0 for ids in sizes)  # type: ignore[return-value]
+    def known(self) -> dict[str, Int64Array]:
+        """The ids of the sources, destinations and tokens that are remembered."""
+        ids = {side: np.flatnonzero(part.last >= 0) for side, part in self._memory.sides.items()}
+        tokens = self._memory.tokens.keys
+        return {**ids, SIDES[0]: np.union1d(ids[SIDES[0]], tokens >> 32), "token": np.unique(tokens & LOW_BITS)}
 
     @property
     def settings(self) -> dict[str, object]:
@@ -289,6 +292,15 @@ class Tracker:
         memory.pairs = memory.pairs.learn(pairs.keys, number)
         memory.numbers = sorted([*memory.numbers, number])[-self.history :]
         return hosts
+
+    def forget(self, windows: int) -> None:
+        """Forget the hosts that none of the last windows had; those of a single window after a quarter of that.
+
+        Their ids may then stand for others.
+        """
+        now, memory = max(self.numbers, default=0), self._memory
+        unknown = [memory.sides[side].forget(now - windows, now - windows // ONCE) for side in SIDES]
+        memory.pairs = memory.pairs.forget(*unknown)
 
     def explain(self, number: int, side: str, node: int) -> Explanation:
         """Return which neighbours of a node are new or gone in the window scored last, compared with the others."""

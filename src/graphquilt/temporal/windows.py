@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array, refuse_masked
 from graphquilt.errors import InputError
 from graphquilt.temporal.logs.columns import place_of
-from graphquilt.temporal.names import Names, SameNames
+from graphquilt.temporal.names import Names
 from graphquilt.temporal.open_window import BINS, LOW_BITS, FlowArrays, OpenWindow
 from graphquilt.times import parse_duration
 
@@ -59,8 +59,8 @@ class Window:
     the matrix (sources so far, destinations so far) is 1 if i talked to j, or the sum of the weights. ``rows`` is the
     number of flows; ``counts`` and ``ports`` have the number of flows of each entry, in the order of ``matrix.data``,
     and the destination port of most of them, or -1. ``peaks`` have the number of flows of each node of a side in the
-    busiest of the 1440 parts of the window: minutes, if it is a day. ``as_source`` is the id of each destination as a
-    source, or -1.
+    busiest of the 1440 parts of the window: minutes, if it is a day. ``as_source`` is the id of each destination of the
+    window as a source, or -1.
     """
 
     number: int
@@ -102,6 +102,7 @@ class Snapshots:
     late: int = field(init=False, default=0)
     after: int | None = field(init=False, default=None)
     span: tuple[float, float] = field(init=False, default=(math.inf, -math.inf))
+    _waiting: dict[int, OpenWindow] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.destinations = Names() if self.directed else self.sources
@@ -117,8 +118,7 @@ class Snapshots:
     def windows(self) -> Iterator[Window]:
         """Give each window with its number and time; windows without flows are counted in ``empty`` instead."""
         self.numbers, self.times, self.empty, self.late = [], [], 0, 0
-        waiting: dict[int, OpenWindow] = {}
-        same = SameNames(self.sources, self.destinations)
+        self._waiting = waiting = {}
         shape = [0, 0]
         now, begun = -np.inf, None
         n_read = 0
@@ -149,14 +149,20 @@ class Snapshots:
                 rows = np.flatnonzero(number - back >= earliest) if back else slice(None)
                 self._collect(waiting, flows.take(rows), number[rows] - back, now)
             for ready in sorted(w for w in waiting if self._end(w) + self.grace <= now):
-                yield self._close(ready, waiting.pop(ready), shape, same)
+                yield self._close(ready, waiting.pop(ready), shape)
         for ready in sorted(waiting):
-            yield self._close(ready, waiting.pop(ready), shape, same)
+            yield self._close(ready, waiting.pop(ready), shape)
         if self.late:
             message = "%d flows came more than %g s after their window had ended and were left out; "
             _log.warning(message + "sort the flows by time or allow more grace", self.late, self.grace)
         if self.empty:
             _log.warning("%d windows have no flows and are left out", self.empty)
+
+    def waiting_nodes(self, side: str) -> Int64Array:
+        """Return the nodes of one side in windows that may still receive flows."""
+        pairs = [window.pairs() for window in self._waiting.values()]
+        keys = np.concatenate([np.zeros(0, dtype=np.int64), *pairs])
+        return np.unique(keys >> 32 if side == SIDES[0] else keys & LOW_BITS)
 
     @property
     def step(self) -> float:
@@ -243,7 +249,7 @@ class Snapshots:
             window = waiting.setdefault(w, OpenWindow(directed=self.directed))
             window.add(part, bins, closed_before=closed_before)
 
-    def _close(self, number: int, window: OpenWindow, shape: Sequence[int], same: SameNames) -> Window:
+    def _close(self, number: int, window: OpenWindow, shape: Sequence[int]) -> Window:
         n_rows, n_columns = shape if self.directed else [max(shape)] * 2
         matrix, counts, peaks, ports = window.close((n_rows, n_columns))
         if self.numbers:
@@ -251,7 +257,11 @@ class Snapshots:
         self.numbers.append(number)
         self.times.append(self._start(number))
         by_side = dict(zip(SIDES, peaks, strict=True))
-        as_source = same.as_source() if self.directed and len(self.destinations) else None
+        as_source = None
+        if self.directed and len(self.destinations):
+            present = np.unique(matrix.indices)
+            as_source = np.full(n_columns, -1)
+            as_source[present] = [self.sources.find(self.destinations[node]) for node in present.tolist()]
         return Window(
             number, self._start(number), self._end(number), matrix, window.rows, counts, by_side, ports, as_source
         )
