@@ -34,12 +34,12 @@ from graphquilt.temporal import (
     ScoringOptions,
     Tracker,
     Window,
+    drift,
     embed_window,
     read_flows,
     score_windows,
     snapshots,
 )
-from graphquilt.temporal import drift
 from graphquilt.temporal.traffic import LANL_SIZE, netflow
 from graphquilt.temporal.watching import WatchState, watch_windows
 

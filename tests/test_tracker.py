@@ -323,7 +323,7 @@ def test_a_source_that_talks_to_everybody_is_in_the_budget_of_its_window(last):
 
 
 def test_an_explanation_is_that_of_the_matrices():
-    from graphquilt.temporal import explain
+    from graphquilt.temporal.results import explain
 
     matrices = steady_stream(9, 9)
     tracker = Tracker(options(), history=20)

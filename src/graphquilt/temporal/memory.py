@@ -34,14 +34,6 @@ class PairMemory:
 
     A pair absent from the last ``history`` windows is forgotten, no count exceeds ``history``, and of more than
     ``limit`` pairs the least recent are forgotten.
-
-    Examples
-    --------
-    >>> memory = PairMemory(history=2, limit=100).learn(np.array([3, 5]), 0).learn(np.array([5]), 1)
-    >>> memory.times(np.array([3, 4, 5])).tolist()
-    [1.0, 0.0, 2.0]
-    >>> memory.learn(np.array([5]), 2).keys.tolist()
-    [5]
     """
 
     history: int

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from graphquilt.arrays import Int64Array
-from graphquilt.errors import InputError
 
 
 class Names:
@@ -75,12 +74,6 @@ class Names:
         ids = np.zeros(len(is_used), dtype=np.int64)
         ids[is_used] = self.add(column.dictionary.filter(pa.array(is_used)).to_pylist())
         return np.asarray(ids[codes])
-
-    def id(self, name: str) -> int:
-        """Return the number of ``name``; raise an InputError if the name is not known."""
-        if name not in self._ids:
-            raise InputError(f"there is no node {name!r} among the {len(self)} that occurred.")
-        return self._ids[name]
 
     def find(self, name: str) -> int:
         """Return the number of ``name``, or -1 if the name is not known."""

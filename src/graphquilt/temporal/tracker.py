@@ -29,7 +29,7 @@ _HISTORY = 28  # windows that are remembered at least, unless the caller says ot
 _CONTEXTS = COMPONENTS.index("contexts")
 _TOKENS = COMPONENTS.index("tokens")
 _PARTNERS = MEASURED.index("partners")
-ONCE = 4  # times as soon as others, hosts are forgotten that were in a single window
+ONCE = 6  # times as soon as others, hosts are forgotten that were in a single window
 _FORMAT = 5
 
 
@@ -70,7 +70,8 @@ class ScoringOptions:
         if not self.lags or min(self.lags) < 1 or any(int(lag) != lag for lag in self.lags):
             raise InputError(f"lags are positive whole numbers of windows, not {self.lags!r}.")
         check_min_observations(self.min_observations)
-        check_quantile(self.quantile)
+        if not 0 < self.quantile < 1:
+            raise InputError(f"a quantile lies between 0 and 1, not at {self.quantile}.")
         for name in ("prior", "concentration"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name} is a positive number, not {getattr(self, name)}.")
@@ -87,12 +88,6 @@ class ScoringOptions:
         """Raise an InputError if tokens have a weight but there are no events."""
         if not events and self.token_weight:
             raise InputError("--token-weight weighs the tokens of events; name their logs with --events.")
-
-
-def check_quantile(quantile: float) -> None:
-    """Raise an InputError unless a quantile lies between 0 and 1."""
-    if not 0 < quantile < 1:
-        raise InputError(f"a quantile lies between 0 and 1, not at {quantile}.")
 
 
 def check_min_observations(min_observations: int) -> None:
@@ -294,7 +289,7 @@ class Tracker:
         return hosts
 
     def forget(self, windows: int) -> None:
-        """Forget the hosts that none of the last windows had; those of a single window after a quarter of that.
+        """Forget the hosts that none of the last windows had; those of a single window after a sixth of that.
 
         Their ids may then stand for others.
         """

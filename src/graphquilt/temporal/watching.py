@@ -42,7 +42,7 @@ class WatchState:
     state a FormatError, and a state with other settings than those of ``fresh`` an InputError. ``last`` is the latest
     window that was scored, which ended at ``end``; ``files`` says how far each log was read, as ``follower`` had it.
     Hosts that were not seen for the time ``forget`` are forgotten with their names, and those that were in one window
-    only after a quarter of it; they then come back as newcomers.
+    only after a sixth of it; they then come back as newcomers.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class WatchState:
         self._cutting = self.windows.settings(protocol, user)
         step = parse_duration(self.windows.width) / self.windows.overlap
         self.remembered = None if forget is None else math.ceil(parse_duration(forget) / step)
-        if self.remembered is not None and self.remembered < 3:
-            raise InputError(f"--forget is at least three windows; {forget} are {self.remembered}.")
+        if self.remembered is not None and self.remembered < ONCE:
+            raise InputError(f"--forget is at least {ONCE} windows; {forget} are {self.remembered}.")
         self.tracker = fresh
         self.names = {"source": Names(), "destination": Names(), "token": Names()}
         self.last: int | None = None
@@ -202,8 +202,6 @@ def watch(
 
 def watch_windows(windows: Snapshots, state: WatchState, tokens: TokenWindows | None = None) -> Iterator[WindowScores]:
     """Score each window after ``state.last`` when it is complete, and save it when the next is asked for."""
-    if not windows.directed:
-        state.names["destination"] = state.names["source"]
     windows.sources, windows.destinations = state.names["source"], state.names["destination"]
     windows.after = state.last
     for window in windows.windows():
