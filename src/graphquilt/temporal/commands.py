@@ -149,10 +149,10 @@ def anomaly(
     more = f" and {len(files) - 1} more" if len(files) > 1 else ""
     title, formats = f"Anomalies in {files[0].name}{more}", parse_formats(alerting.format)
     with workers.executor(1) as pool, watching() as progress:
-        detection = (
-            rescore(files[0], alerting)
-            if (files[0] / SCORES).exists()
-            else detect(
+        if len(files) == 1 and (files[0] / SCORES).exists():
+            detection = rescore(files[0], alerting)
+        else:
+            detection = detect(
                 reading.read(_find_logs(files)),
                 scoring,
                 windows=cutting,
@@ -161,7 +161,6 @@ def anomaly(
                 executor=pool,
                 progress=progress,
             )
-        )
     summary = write_report(out, detection, title=title, formats=formats, ecs=alerting.ecs)
     print(json.dumps(summary) if output.json else _in_words(summary, out))
     alerting.finish(len(detection.alerts))
