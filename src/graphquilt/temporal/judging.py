@@ -28,6 +28,7 @@ _LEAST_SCALE = 0.2  # of the tail, in standard deviations or in units of -log p
 _LEAST_VARIANCE = 1e-4  # of what is not a count
 _SHAPES = 0.25, 0.1  # of the tails of z-scores, and of what combines them
 _COUNTS = 0.05  # a partner makes a host no more unusual than that, or does not count
+_MOSTLY = 0.5  # of the connections of such a partner are with hosts like this one
 LEARNT = 2  # windows that are only learnt from
 _LEARNING = 8  # windows after which these count half
 _EXCESSES = tuple((COMPONENTS.index(a), MEASURED.index(b)) for a, b in (("new pairs", "novel"), ("volume", "flows")))
@@ -201,8 +202,9 @@ def score_by_partners(
 
     A host that was in fewer than five windows, and in fewer than half of the ``n_learnt``, hardly has a past. Its
     p-value becomes that of its most unusual partner in this window, times one more than the number of its partners
-    (Bonferroni) and times two for the choice between both, if that is smaller and below 0.05. Forged sources that flood
-    a host, and the victims of a scan, are thus found with their counterpart.
+    (Bonferroni) and times two for the choice between both, if that is smaller and below 0.05. Only partners count that
+    have half of their connections with such hosts: a busy server is not unusual because of a newcomer. Forged sources
+    that flood a host, and the victims of a scan, are thus found with their counterpart.
     """
     pairs, judged = connections.pairs, {}
     ends = {"source": pairs.source, "destination": pairs.destination}
@@ -212,10 +214,11 @@ def score_by_partners(
     for side, other in zip(SIDES, reversed(SIDES), strict=True):
         table, partners = tables[side], tables[other]
         windows_before = memories[side].number[:, MEASURED.index("partners")]
-        rows = np.flatnonzero(windows_before[ends[side]] < min(_RARE, (n_learnt + 1) / 2))
-        host = row_of[side][ends[side][rows]]
+        rows = np.flatnonzero(windows_before[ends[side]] < min(_RARE, n_learnt / 2))
+        host, partner = row_of[side][ends[side][rows]], row_of[other][ends[other]]
+        share = np.bincount(partner[rows], minlength=len(partners.nodes)) / np.bincount(partner)
         lowest = np.full(len(table.nodes), np.inf)
-        np.minimum.at(lowest, host, partners.pvalue[row_of[other][ends[other][rows]]])
+        np.minimum.at(lowest, host, np.where(share >= _MOSTLY, partners.pvalue, 1.0)[partner[rows]])
         is_rare = np.isfinite(lowest)
         n_partners = np.bincount(host, minlength=len(table.nodes))[is_rare]
         p = np.minimum(2 * (1 + n_partners) * lowest[is_rare], 1.0)
