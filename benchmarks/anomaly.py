@@ -3,6 +3,7 @@
     python benchmarks/anomaly.py read   --rows 10_000_000
     python benchmarks/anomaly.py batch  --days 89
     python benchmarks/anomaly.py stream
+    python benchmarks/anomaly.py stream --names 5_000_000 --forget 90d
 
 Times are CPU seconds of this process and its children, and wall seconds. Memory is the resident memory above that of
 the imports, children included. ``--scale 0.1`` makes the network ten times smaller. Results are printed as JSON.
@@ -25,6 +26,7 @@ from unittest import mock
 
 import numpy as np
 import psutil
+import pyarrow as pa
 
 from graphquilt.temporal import (
     LANL_COLUMNS,
@@ -32,13 +34,14 @@ from graphquilt.temporal import (
     ScoringOptions,
     Tracker,
     Window,
+    drift,
     embed_window,
     read_flows,
     score_windows,
     snapshots,
 )
-from graphquilt.temporal import batch as temporal_batch
 from graphquilt.temporal.traffic import LANL_SIZE, netflow
+from graphquilt.temporal.watching import WatchState, watch_windows
 
 
 def cpu() -> float:
@@ -62,7 +65,7 @@ class Measure:
 
     def __enter__(self) -> Measure:
         self._stop = threading.Event()
-        self._start, self.peak = resident(), 0
+        self.start, self.peak = resident(), 0
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
         self._cpu, self._wall = cpu(), time.perf_counter()
@@ -70,7 +73,7 @@ class Measure:
 
     def _watch(self) -> None:
         while not self._stop.wait(0.2):
-            self.peak = max(self.peak, resident() - self._start)
+            self.peak = max(self.peak, resident() - self.start)
 
     def __exit__(self, *_: object) -> None:
         self.wall, self.cpu = time.perf_counter() - self._wall, cpu() - self._cpu
@@ -103,11 +106,11 @@ def windows_of(net, busy: list[float]):
 def timed_steps(seconds: dict[str, float]):
     """Add up the CPU seconds of the steps of a batch run in this process, by their names."""
     steps = {
-        "embedding": (temporal_batch, "embed_or_explain"),
+        "embedding": (drift, "embed_or_explain"),
         "components": (Tracker, "update"),
-        "alignment": (temporal_batch, "align"),
-        "deviations": (temporal_batch, "deviations"),
-        "leave-one-out z": (temporal_batch, "leave_one_out_zscore"),
+        "alignment": (drift, "align"),
+        "deviations": (drift, "deviations"),
+        "leave-one-out z": (drift, "leave_one_out_zscore"),
     }
 
     def timed(name, function):
@@ -189,6 +192,37 @@ def stream(scale: float, dim: int) -> dict[str, object]:
     }
 
 
+def stream_of_names(n_names: int, forget: str | None, dim: int) -> dict[str, object]:
+    """Watch a year of days, in which a network of 1000 sources gets ``n_names`` sources that are seen once."""
+    net, n_new, rng = netflow(1000, 5000, 365, campaigns=0), n_names // 365, np.random.default_rng(0)
+    memory = {}
+
+    def flows():
+        for day in range(365):
+            pairs = net.matrix(day).tocoo()
+            usual = [f"10.0.{i >> 8}.{i & 255}" for i in pairs.row], [f"10.1.{j >> 8}.{j & 255}" for j in pairs.col]
+            new = [
+                f"{1 + (k >> 24)}.{k >> 16 & 255}.{k >> 8 & 255}.{k & 255}"
+                for k in range(day * n_new, (day + 1) * n_new)
+            ]
+            targets = [f"10.1.{j >> 8}.{j & 255}" for j in rng.integers(0, 50, n_new)]
+            time = np.sort(86400.0 * day + rng.uniform(0, 86400, len(usual[0]) + n_new))
+            columns = [pa.array(time), pa.array(usual[0] + new), pa.array(usual[1] + targets)]
+            yield pa.RecordBatch.from_arrays(columns, ["time", "source", "destination"])
+
+    with Measure() as whole, WatchState(None, Tracker(ScoringOptions(dim)), forget=forget) as state:
+        for scores in watch_windows(snapshots(flows()), state):
+            if scores.number % 30 == 29:
+                memory[scores.number + 1] = {
+                    "mb": round((resident() - whole.start) / 1e6),
+                    "names": len(state.names["source"]),
+                    "hosts": len(state.tracker.known["source"]),
+                }
+        arrays = sum(array.nbytes for array in state.tracker._memory.arrays().values())
+    memory["arrays"] = round(arrays / 1e6)
+    return {"names": n_names, "forget": forget, "dim": dim, **whole.row(), "after_days": memory}
+
+
 def write_rows(folder: Path, rows: int, scale: float) -> list[Path]:
     net = network(scale, 89)
     paths, total = [], 0
@@ -264,12 +298,16 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=89)
     parser.add_argument("--dim", type=int, default=20)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--names", type=int, help="watch a year with so many sources that are seen once")
+    parser.add_argument("--forget")
     parser.add_argument("--rows", type=int, default=10_000_000)
     arguments = parser.parse_args()
     if arguments.what == "read":
         result = read(arguments.scale, arguments.rows)
     elif arguments.what == "batch":
         result = batch(arguments.scale, arguments.days, arguments.dim, arguments.workers)
+    elif arguments.names:
+        result = stream_of_names(arguments.names, arguments.forget, arguments.dim)
     else:
         result = stream(arguments.scale, arguments.dim)
     print(json.dumps({arguments.what: result, "scale": arguments.scale}, indent=2))

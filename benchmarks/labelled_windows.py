@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 import scipy.sparse as sp
 
 from graphquilt.arrays import BoolArray, Float64Array, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.linalg import average_precision, roc_auc
-from graphquilt.temporal import SIDES, Window, snapshots
+from graphquilt.temporal import SIDES, Names, Window, read_flows, snapshots
 from graphquilt.temporal.traffic import BEHAVIOURS, Netflow
 from planted_changes import KINDS, Messages, plant_changes
 
@@ -27,6 +29,7 @@ __all__ = [
     "enron_windows",
     "false_share",
     "judge",
+    "log_windows",
     "macro_auc",
     "netflow_windows",
     "precision",
@@ -91,6 +94,21 @@ def netflow_windows(network: Netflow) -> Labelled:
     return Labelled(windows, attacks, network.first_red_day, flows, 86400.0)
 
 
+def log_windows(paths: Sequence[str | Path], width: str, *, benign: str, learnt: int) -> Labelled:
+    """Cut a log with labels into windows; flows whose label does not match the pattern ``benign`` are attacks."""
+    names, kinds = Names(), Names()
+    parts = []
+    for batch in read_flows(paths, labels=True):
+        labels = pc.fill_null(batch.column("label").cast(pa.string()), "-")
+        is_benign = pc.match_substring_regex(labels, benign, ignore_case=True)
+        kind = kinds.add_column(pc.if_else(is_benign, "benign", labels))
+        ends = [names.add_column(batch.column(side)) for side in SIDES]
+        parts.append((batch.column("time").to_numpy(), *ends, np.where(is_benign, -1, kind)))
+    seconds, source, destination, kind = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(seconds, kind="stable")
+    return _cut(seconds[order], source[order], destination[order], kind[order], (len(names), width, learnt))
+
+
 def darpa_windows(path: str | Path, width: str) -> Labelled:
     """Cut the DARPA 1998 flows into windows; a pair is an attack where any of its rows in the window is labelled so.
 
@@ -101,17 +119,29 @@ def darpa_windows(path: str | Path, width: str) -> Labelled:
         source, destination = file["src"][order].astype(np.int64), file["dst"][order].astype(np.int64)
         seconds, label = file["t_min"][order].astype(np.float64) * 60, file["label"][order]
         n, normal = len(file["host_names"]), int(np.flatnonzero(file["label_names"] == "-")[0])
+    return _cut(seconds, source, destination, np.where(label == normal, -1, label), (n, width, None))
+
+
+def _cut(
+    seconds: Float64Array,
+    source: Int64Array,
+    destination: Int64Array,
+    kind: Int64Array,
+    shape: tuple[int, str, int | None],
+) -> Labelled:
+    """Cut flows between ``n`` hosts into windows; a kind of -1 is no attack, and a quarter is learnt by default."""
+    n, width, learnt = shape
     days = snapshots([(seconds, source, destination)], width)
     windows = [_grown(window, n) for window in days.windows()]
-    attack = label != normal
     number = np.floor(seconds / days.width).astype(np.int64)
     attacks, single = [], []
     for window in windows:
-        rows = np.flatnonzero(attack & (number == window.number))
+        rows = np.flatnonzero((kind >= 0) & (number == window.number))
         attacks.append(_pattern(source[rows], destination[rows], (n, n)))
-        by_label = [rows[label[rows] == kind] for kind in np.unique(label[rows])]
+        by_label = [rows[kind[rows] == label] for label in np.unique(kind[rows])]
         single.append([_pattern(source[own], destination[own], (n, n)) for own in by_label])
-    return Labelled(windows, {"all": attacks}, len(windows) // 4, (seconds, source, destination), 60.0, single)
+    first = len(windows) // 4 if learnt is None else learnt
+    return Labelled(windows, {"all": attacks}, first, (seconds, source, destination), 60.0, single)
 
 
 def email_windows(path: str | Path, *, seed: int) -> Labelled:

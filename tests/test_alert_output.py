@@ -6,7 +6,6 @@ import json
 import math
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
@@ -112,17 +111,13 @@ def test_incidents_contain_each_alert_once(scored):
 
 def test_every_format_has_the_same_alerts(scored, tmp_path):
     records = records_of(scored)
-    write_alerts(tmp_path, records, parse_formats("json,csv,parquet"))
+    write_alerts(tmp_path, records, parse_formats("json,csv"))
     lines = (tmp_path / "alerts.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == records
     rows = list(csv.DictReader((tmp_path / "alerts.csv").read_text().splitlines()))
     assert [row["id"] for row in rows] == [record["id"] for record in records]
-    table = pq.read_table(tmp_path / "alerts.parquet")
-    assert table.column_names == list(CSV_COLUMNS)
-    assert table["id"].to_pylist() == [record["id"] for record in records]
-    first = next(k for k, record in enumerate(records) if record["kind"] == "host")
-    assert table["components"][first].as_py() == records[first]["components"]
-    with pytest.raises(InputError, match="alerts are written as json, csv, parquet"):
+    assert list(rows[0]) == list(CSV_COLUMNS)
+    with pytest.raises(InputError, match="alerts are written as json, csv"):
         parse_formats("xml")
 
 
@@ -279,8 +274,8 @@ def test_watch_finds_logs_in_folders_of_days(command, days, tmp_path):
 def test_exit_codes_and_formats_for_cron(command, days, tmp_path):
     folder = days[0].parent
     words = ("anomaly", folder, *SMALL, "--exit-code")
-    assert command(*words, "--out", tmp_path / "a", "--format", "csv,parquet")[0] == 3
-    assert sorted(path.name for path in (tmp_path / "a").glob("alerts*")) == ["alerts.csv", "alerts.parquet"]
+    assert command(*words, "--out", tmp_path / "a", "--format", "csv,json")[0] == 3
+    assert sorted(path.name for path in (tmp_path / "a").glob("alerts*")) == ["alerts.csv", "alerts.jsonl"]
     assert command(*words, "--out", tmp_path / "b", "--since", "9999-01-01")[0] == 0
     assert (tmp_path / "b" / "alerts.jsonl").read_text() == ""
     code, out, _ = command("watch", folder, "--idle", "0", *SMALL, "--exit-code", "--format", "csv", "--since", "0")
@@ -295,11 +290,55 @@ def test_exit_codes_and_formats_for_cron(command, days, tmp_path):
     [
         (("--since", "soon"), "--since takes a date such as 2024-05-01"),
         (("--allow", "absent.txt"), "absent.txt cannot be read"),
-        (("--format", "xml"), "alerts are written as json, csv, parquet"),
-        (("--format", "parquet"), "watch prints its alerts as --format json or csv"),
+        (("--format", "xml"), "alerts are written as json, csv"),
+        (("--format", "json,csv"), "watch prints its alerts as --format json or csv"),
         (("--pairs", "-1"), "--pairs is at least 0"),
     ],
 )
 def test_wrong_flags_are_one_sentence(command, days, change, message):
     code, _, said = command("watch", days[0].parent, "--idle", "0", *SMALL, *change)
     assert (code, message in said) == (2, True), said
+
+
+def test_flows_behind_incidents_and_other_alerts_without_the_logs(command, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [
+        (86400 * day + 600 * k, f"10.0.0.{i}", f"10.1.0.{(i + k) % 30}", 443, 100, 50)
+        for day in range(14)
+        for i in range(40)
+        for k in range(rng.integers(3, 8))
+    ]
+    rows += [(86400 * 13 + 30_000 + k, "10.0.0.7", f"10.2.{k >> 7}.{k & 127}", 22, 40, 7) for k in range(300)]
+    rows += [(86400 * 12 + 40_000 + k, "10.0.0.9", f"10.3.{k >> 7}.{k & 127}", 23, 40, 0) for k in range(200)]
+    rows.sort()
+    text = [f"{1.7e9 // 86400 * 86400 + t:.0f}," + ",".join(map(str, rest)) for t, *rest in rows]
+    log = tmp_path / "flows.csv"
+    log.write_text("\n".join(["time,source,destination,dest_port,orig_bytes,resp_bytes", *text]))
+    small = ("--dim", 2, "--lags", "1,7", "--min-observations", 5)
+    assert command("anomaly", log, "--out", tmp_path / "a", *small)[0] == 0
+    incidents = [json.loads(line) for line in (tmp_path / "a" / "incidents.jsonl").read_text().splitlines()]
+    scan = next(incident for incident in incidents if incident.get("node") == "10.0.0.7")
+    at_day = [row for row in rows if row[0] >= 86400 * 13 and row[1] == "10.0.0.7"]
+    assert scan["bytes"] == sum(row[4] + row[5] for row in at_day)
+    assert (scan["first_flow"], scan["last_flow"]) == ("2023-11-27T00:00:00Z", "2023-11-27T08:24:59Z")
+    assert len(scan["flow_list"]) == 20
+    assert scan["flow_list"][0]["source"] == "10.0.0.7"
+    page = (tmp_path / "a" / "report.html").read_text()
+    assert "2023-11-27T08:24:59Z" in page
+
+    known = tmp_path / "known.txt"
+    known.write_text("10.0.0.7\n")
+    assert command("anomaly", log, "--out", tmp_path / "fresh", "--allow", known, *small)[0] == 0
+    log.unlink()
+    code, _, _ = command("anomaly", tmp_path / "a", "--out", tmp_path / "again", "--allow", known)
+    assert code == 0
+    for name in ("alerts.jsonl", "incidents.jsonl", "summary.json", "scores.parquet"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "fresh" / name).read_bytes(), name
+    again = (tmp_path / "again" / "alerts.jsonl").read_text().splitlines()
+    assert "10.0.0.7" not in {json.loads(line).get("node") for line in again}
+    code, _, err = command("anomaly", tmp_path / "a", "--out", tmp_path / "no", "--ignore", known)
+    assert code == 2
+    assert "read the logs again, or use --allow" in err
+    whole = (tmp_path / "a" / "scores.npz").read_bytes()
+    (tmp_path / "a" / "scores.npz").write_bytes(whole[:-1])
+    assert command("anomaly", tmp_path / "a", "--out", tmp_path / "no")[0] == 2

@@ -22,14 +22,18 @@ from graphquilt.temporal import (
     deviations,
     drift_scores,
     embed_window,
-    explain,
     lag_edges,
     leave_one_out_zscore,
-    outliers,
     score_windows,
-    threshold,
 )
+from graphquilt.temporal.contexts import CONTEXTS, compare_mixtures
 from graphquilt.temporal.drift import usable_edges
+from graphquilt.temporal.embedding import embed_or_explain
+from graphquilt.temporal.judging import count_zscores, magnitude_pvalues, shrunk_zscores, tail_pvalues
+from graphquilt.temporal.memory import PairMemory
+from graphquilt.temporal.records import alert_id
+from graphquilt.temporal.results import explain, severity
+from graphquilt.temporal.tokens import TokenSurprise, most_surprising
 from graphquilt.temporal.traffic import netflow
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -130,17 +134,6 @@ def test_deviations_refuse_what_they_cannot_measure():
         deviations([([3], [[0.0]])], Alignment.identity(1, 1), n_nodes=3)
 
 
-def test_threshold_and_outliers():
-    Z = np.arange(1000.0).reshape(100, 10)
-    Z[0] = np.nan
-    limit = threshold(Z, 0.99)
-    assert outliers(Z, limit).sum() == 10
-    with pytest.raises(InputError, match="too few windows"):
-        threshold(np.full((2, 2), np.nan))
-    with pytest.raises(InputError, match="between 0 and 1"):
-        threshold(Z, 1.0)
-
-
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_explanations_agree_on_both_sides(seed):
@@ -169,8 +162,6 @@ def test_explanations_of_a_first_day_and_of_a_node_outside():
         [],
         True,
     )
-    with pytest.raises(InputError, match="'source' or 'destination'"):
-        explain(days, 0, 0, side="both")
 
 
 @pytest.fixture(scope="module")
@@ -186,9 +177,9 @@ def test_drift_scores_are_the_unrolled_route(traffic):
     alignment = align(patches, lag_edges(35, (1, 7)))
     Z = leave_one_out_zscore(deviations(patches, alignment), min_observations=21)
     np.testing.assert_allclose(scores.sides["destination"].standardised, Z, rtol=1e-4, atol=1e-4)
-    assert scores.sides["destination"].limit == pytest.approx(threshold(Z), rel=1e-4)
+    assert scores.sides["destination"].limit == pytest.approx(np.nanquantile(Z, 0.999), rel=1e-4)
     assert scores.numbers.tolist() == list(range(35))
-    assert scores.sides["source"].flagged.sum() + scores.sides["destination"].flagged.sum() > 0
+    assert sum((part.standardised > part.limit).sum() for part in scores.sides.values()) > 0
     whole = score_windows(windows(matrices), ScoringOptions(dim=4, lags=(1, 7), background=0.5))
     np.testing.assert_allclose(whole.drift.sides["destination"].standardised, Z, rtol=1e-4, atol=1e-4)
     alerts = whole.alerts(budget=5)
@@ -373,3 +364,45 @@ def test_alert_quality_needs_both_kinds():
         alert_quality([[1.0]], [[True]])
     with pytest.raises(InputError, match="nodes, windows"):
         alert_quality([[1.0]], [True])
+
+
+def test_what_a_window_is_compared_with():
+    own = np.array([[0.0], [6.0]]), np.array([[0.0], [4.0]]), np.array([[0.0], [1.0]])
+    population = np.array([1.0]), np.array([1.0])
+    z, _ = shrunk_zscores(np.array([[3.0], [3.0]]), own, population, prior=2.0, counted=np.array([False]))
+    assert z.tolist() == [[2.0], [-0.25]]
+    z = count_zscores(np.array([0.0, 1.0, 3.0]), np.array([0.1, 0.02, 0.1]), np.full(3, 50.0))
+    assert z.round(2).tolist() == [-3.09, 2.06, 3.48]
+    assert tail_pvalues(np.array([0.0, 2.5, 3.0]), np.array([1.0, 2.0, 3.0]), shape=0.25).tolist() == [1.0, 0.5, 0.5]
+    p = tail_pvalues(np.array([500.0, 990.0, 9900.0]), np.arange(1000.0), shape=0.25)
+    assert p == pytest.approx([0.5, 0.01, 9e-10], rel=0.1)
+    p = magnitude_pvalues(np.array([[50.0], [1000.0]]), [np.arange(1.0, 100.0)])
+    assert p == pytest.approx([1.0, 9.8e-5], rel=0.01)
+    assert (severity([0.5, 0.01, 1e-5], 100).tolist(), severity(1e-5, 10_000)) == ([6.0, 40.0, 100.0], 60.0)
+    counts, usual = np.zeros((2, CONTEXTS)), np.zeros((2, CONTEXTS))
+    counts[0, 0] = counts[1, 1] = 8
+    usual[:, 0] = 1
+    assert compare_mixtures(counts, usual, np.full(2, 20.0)).round(1).tolist() == [1.2, 7.6]
+
+
+def test_pairs_are_remembered_for_a_while():
+    memory = PairMemory(history=2, limit=100).learn(np.array([3, 5]), 0).learn(np.array([5]), 1)
+    assert memory.times(np.array([3, 4, 5])).tolist() == [1.0, 0.0, 2.0]
+    assert memory.learn(np.array([5]), 2).keys.tolist() == [5]
+
+
+def test_positions_times_roots_say_how_probable_a_pair_is():
+    A = sp.csr_array([[2.0, 1], [1, 1]])
+    source, destination, roots = embed_or_explain(A, ScoringOptions(dim=1, background=0))
+    x, y = source.coordinates * roots, destination.coordinates * roots
+    expected = A.sum(axis=1)[:, None] * A.sum(axis=0) / A.sum()
+    assert np.allclose(expected * (1 + x @ y.T), A.toarray(), atol=1e-5)
+
+
+def test_ids_of_alerts_are_those_of_every_release():
+    assert alert_id({"window": 4, "side": "source", "node": "desk"}, {"dim": 20}) == "d1bb1f046292fd9e"
+
+
+def test_the_most_surprising_tokens_and_those_half_as_surprising_are_named():
+    surprise = TokenSurprise(np.array([3, 3, 3, 8]), np.array([0, 1, 2, 0]), np.array([1.0, 9.0, 6.0, 1.0]))
+    assert most_surprising(surprise, np.array([2, 3])).tolist() == [[-1] * 5, [1, 2, -1, -1, -1]]

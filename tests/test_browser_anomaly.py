@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from browser import chromium, opened
-from graphquilt.temporal import Detection, Names, ReportOptions, ScoringOptions, Window, score_windows, write_report
+from graphquilt.temporal import Detection, Names, ScoringOptions, Window, score_windows, write_report
 from graphquilt.temporal.records import merge_incidents, report_alerts
 
 pytestmark = pytest.mark.browser
@@ -32,9 +32,8 @@ def page_file(tmp_path_factory):
     }
     folder = tmp_path_factory.mktemp("anomaly")
     scores = score_windows(iter(windows), ScoringOptions(dim=3, lags=(1, 7), min_observations=5))
-    options = ReportOptions(title="Flows of January", marked=frozenset({19_763}))
     alerts = report_alerts(scores, names, settings={})
-    write_report(folder, Detection(scores, names, alerts, merge_incidents(alerts), {}), options)
+    write_report(folder, Detection(scores, names, alerts, merge_incidents(alerts), {}), title="Flows of January")
     return folder / "report.html"
 
 

@@ -14,6 +14,7 @@ DATA = os.environ.get("GRAPHQUILT_DATA")
 # The arguments of each script, with which it runs on less data where that takes long, and the packages it needs.
 SCRIPTS = {
     "cora_from_raw_files.py": ([DATA], []),
+    "labelled_connections.py": ([], []),
     "larger_than_memory.py": (["--nodes", "20000"], []),
     "new_nodes.py": ([], []),
     "patches_of_edges.py": ([], []),

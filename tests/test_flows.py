@@ -22,6 +22,10 @@ LANL = (
 )
 
 
+def first_bad(flows):
+    return [bad.first for bad in flows.counts.causes.values()]
+
+
 def rows(flows):
     return [tuple(row.values()) for batch in flows for row in batch.to_pylist()]
 
@@ -40,11 +44,12 @@ def test_lanl_records_without_header(tmp_path, suffix, pack):
     assert rows(flows) == rows(flows), "a second pass reads the same"
 
 
-def test_parquet_with_integers_times_and_weights(tmp_path):
+def test_parquet_with_integers_times_and_bytes(tmp_path):
     path = tmp_path / "flows.parquet"
     when = pa.array([0, 1_500_000, None], pa.timestamp("us"))
-    pq.write_table(pa.table({"when": when, "from": [7, 8, 9], "to": ["x", "y", "z"], "size": [1, 2, 3]}), path)
-    flows = read_flows(path, FlowColumns("from", "to", "when", weight="size"))
+    pq.write_table(pa.table({"when": when, "from": [7, 8, 9], "to": ["x", "y", "z"], "bytes": [1, 2, 3]}), path)
+    flows = read_flows(path, FlowColumns("from", "to", "when"))
+    flows.with_bytes = True
     assert rows(flows) == [(0.0, "7", "x", 1.0), (1.5, "8", "y", 2.0)]
     assert flows.counts.bad == 1
 
@@ -177,18 +182,18 @@ def test_a_bad_row_with_a_time_that_no_calendar_has_is_counted_and_shown(tmp_pat
     pq.write_table(pa.table(table), tmp_path / "far.parquet")
     flows = read_flows(tmp_path / "far.parquet", FlowColumns("a", "b"))
     assert (rows(flows), flows.counts.bad) == ([(1e12, "x", "y")], 1)
-    assert flows.counts.examples == [f"{tmp_path / 'far.parquet'} row 2: 1000000000000000000,,y"]
+    assert first_bad(flows) == [f"{tmp_path / 'far.parquet'} row 2: 1000000000000000000,,y"]
 
 
-@pytest.mark.parametrize("column", ["time", "a", "b", "w", "protocol"])
+@pytest.mark.parametrize("column", ["time", "a", "b", "protocol"])
 @pytest.mark.parametrize(
     "values", [[[1], [2]], [{"x": 1}, None], [b"\xff", b"a"], [True, False], [datetime.time(1), datetime.time(2)]]
 )
 def test_columns_of_other_types_are_an_error_or_text(tmp_path, column, values):
     path = tmp_path / "flows.parquet"
-    table = {"time": [0, 1], "a": ["x", "y"], "b": ["y", "z"], "w": [1, 2], "protocol": [6, 6]} | {column: values}
+    table = {"time": [0, 1], "a": ["x", "y"], "b": ["y", "z"], "protocol": [6, 6]} | {column: values}
     pq.write_table(pa.table(table), path)
-    flows = read_flows(path, FlowColumns("a", "b", weight="w"), protocol=6)
+    flows = read_flows(path, FlowColumns("a", "b"), protocol=6)
     if column in {"a", "b", "protocol"} and isinstance(values[0], bool | datetime.time):
         assert len(rows(flows)) == (0 if column == "protocol" else 2)
     else:

@@ -23,7 +23,9 @@ from graphquilt.errors import InputError
 from graphquilt.report import render_page
 from graphquilt.temporal import (
     AnomalyScores,
+    Names,
     ScoringOptions,
+    TokenWindows,
     Tracker,
     Window,
     WindowScores,
@@ -32,7 +34,6 @@ from graphquilt.temporal import (
     snapshots,
 )
 from graphquilt.temporal.page import window_labels
-from graphquilt.temporal.report import parse_marks
 from graphquilt.temporal.traffic import netflow
 from graphquilt.temporal.watching import WatchState, watch_windows
 
@@ -78,7 +79,7 @@ def days(tmp_path_factory):
 @pytest.fixture(scope="module")
 def scored(days, tmp_path_factory):
     out = tmp_path_factory.mktemp("scores")
-    done = run("anomaly", *days, "--out", out, "--json", "--mark", "9-15", *SMALL)
+    done = run("anomaly", *days, "--out", out, "--json", *SMALL)
     assert done.returncode == 0, done.stderr
     return out, json.loads(done.stdout)
 
@@ -123,7 +124,6 @@ def test_the_page_needs_nothing_from_outside(scored):
     assert len(page) < 900_000
     for word in ("https://", "src=", "@import", "url("):
         assert word not in page
-    assert '"marked":true' in page
 
 
 def test_a_hostile_name_stays_text():
@@ -133,8 +133,8 @@ def test_a_hostile_name_stays_text():
     assert page.count("<script>") == 1
 
 
-def test_anomaly_in_words_and_undirected(days, tmp_path):
-    done = run("anomaly", *days, "--out", tmp_path, "--undirected", *SMALL)
+def test_anomaly_in_words(days, tmp_path):
+    done = run("anomaly", *days, "--out", tmp_path, *SMALL)
     assert done.returncode == 0, done.stderr
     assert "16 windows scored, 0 not embedded, 0 empty" in done.stdout
 
@@ -146,7 +146,6 @@ def test_anomaly_in_words_and_undirected(days, tmp_path):
         (("--source", "from"), "has no column 'from'"),
         (("--width", "soon"), "is not a valid duration"),
         (("--quantile", "1"), "a quantile lies between 0 and 1, not at 1.0"),
-        (("--mark", "x"), "is not a window or a range"),
     ],
 )
 def test_wrong_input_is_one_sentence_and_exit_2(call, days, tmp_path, change, message):
@@ -493,7 +492,7 @@ def test_workers_are_those_of_the_project_and_change_nothing(call, days, scored,
             super().__init__(n_workers)
 
     monkeypatch.setattr(jobs, "Processes", Recorded)
-    words = ("--json", "--mark", "9-15", "--workers", 2, *SMALL)
+    words = ("--json", "--workers", 2, *SMALL)
     code, out, said = call("anomaly", *days, "--out", tmp_path, *words)
     assert code == 0, said
     assert opened == [2]
@@ -528,12 +527,6 @@ def test_windows_have_dates_as_labels_where_there_is_a_date():
     assert labels(0, 86400) == labels(-1e12, 5e11) == labels(2e8, 1.7e12) == ["0", "1"]
 
 
-def test_marks():
-    assert parse_marks("") == frozenset()
-    with pytest.raises(graphquilt.errors.InputError, match="write 49-88"):
-        parse_marks("4-x")
-
-
 def test_a_state_made_with_accounts_is_refused_without_them(tmp_path):
     fresh = Tracker(ScoringOptions(dim=2))
     with WatchState(tmp_path / "state", fresh, user="account") as state:
@@ -547,3 +540,68 @@ def test_a_state_made_with_accounts_is_refused_without_them(tmp_path):
             pass
     with WatchState(tmp_path / "state", fresh, user="account") as state:
         assert state.last == 0
+
+
+@pytest.fixture
+def year_of_newcomers(tmp_path):
+    """Write sixty days of 30 sources, one that comes every 20 days, and 40 new ones every day that never return."""
+    rng = np.random.default_rng(0)
+    paths = []
+    for day in range(60):
+        usual = [(f"s{i}", f"d{(i + k) % 40}") for i in range(30) for k in range(rng.integers(3, 8))]
+        rows = usual + [(f"new{day}-{i}", f"d{i % 3}") for i in range(40)]
+        rows += [("rare", f"d{k}") for k in range(10)] if day % 20 == 5 else []
+        paths.append(tmp_path / f"day{day:02}.csv")
+        lines = [f"{86400 * day + 60 * k},{s},{d}" for k, (s, d) in enumerate(rows)]
+        paths[-1].write_text("\n".join(["time,source,destination", *lines, ""]))
+    return paths
+
+
+def test_what_was_not_seen_for_long_is_forgotten_with_its_name(call, year_of_newcomers, tmp_path):
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    sizes, alerts = {}, []
+    for day, path in enumerate(year_of_newcomers):
+        path.rename(inbox / path.name)
+        if day % 10 == 9:  # a restart after every ten days
+            command = ("watch", inbox, "--state", tmp_path / "state", "--idle", "0", "--dim", "2", "--lags", "1,7")
+            code, out, err = call(*command, "--forget", "15d", "--budget", "100")
+            assert code == 0, err
+            alerts += [json.loads(line) for line in out.splitlines()]
+            tracker = Tracker.load(tmp_path / "state" / "state.npz")
+            names = tracker.notes["sources"]
+            known = tracker.known["source"].tolist()
+            sizes[day] = len(names), len(tracker._memory.sides["source"])
+            assert {names[node] for node in known} == set(filter(None, names))
+            assert {f"s{i}" for i in range(30)} <= set(names)
+            assert sum(name is not None and name.startswith("new") for name in names) == 40 * 3
+            assert len(tracker._memory.pairs.keys) < 600
+    assert sizes[59] == sizes[49] == sizes[19]
+    back = [alert for alert in alerts if alert.get("node") == "rare" and alert["side"] == "source"]
+    assert {alert["window"] for alert in back} == {5, 25, 45}
+    assert all(alert["reason"].endswith("; not seen in the last 2 windows") for alert in back)
+    usual = [alert for alert in alerts if alert.get("node") == "s1" and alert["window"] > 20]
+    assert usual
+    assert not any("not seen" in alert["reason"] for alert in usual)
+    code, _, err = call("watch", inbox, "--state", tmp_path / "other", "--idle", "0", "--forget", "2d")
+    assert code == 2
+    assert "at least 6 windows" in err
+
+
+def test_hosts_of_open_windows_and_of_device_logs_are_not_forgotten():
+    names = Names(["a", "b", "c"])
+    names.keep(np.array([1]))
+    assert list(names) == [None, "b", None]
+    assert names.add(["d", "b", "e", "f"]).tolist() == [0, 1, 2, 3]
+    assert names.find("a") == -1
+    days = [
+        (np.array([0.0, 1.0]), np.array([0, 1]), np.array([0, 1])),
+        (np.array([86400.0]), np.array([5]), np.array([2])),
+    ]
+    windows = snapshots(days, grace="2d")
+    tokens = TokenWindows([(np.array([1.0, 90000.0]), np.array([0, 7]), np.array([3, 4]))], windows)
+    first = next(windows.windows())
+    assert windows.waiting_nodes("source").tolist() == [5]
+    assert windows.waiting_nodes("destination").tolist() == [2]
+    tokens.of(first.number)
+    assert tokens.waiting().tolist() == [7 << 32 | 4]

@@ -12,8 +12,6 @@ from graphquilt.temporal.drift import (
     drift_scores,
     lag_edges,
     leave_one_out_zscore,
-    outliers,
-    threshold,
 )
 from graphquilt.temporal.embedding import bipartite_svd, embed_window
 from graphquilt.temporal.logs.columns import BadRows, HostList, RowCounts
@@ -22,7 +20,7 @@ from graphquilt.temporal.logs.flows import Flows, read_flows
 from graphquilt.temporal.logs.formats import LANL_COLUMNS, FlowColumns
 from graphquilt.temporal.names import Names
 from graphquilt.temporal.records import AlertOptions
-from graphquilt.temporal.report import ReportOptions, write_report
+from graphquilt.temporal.report import write_report
 from graphquilt.temporal.results import (
     COMPONENTS,
     Alert,
@@ -32,7 +30,6 @@ from graphquilt.temporal.results import (
     PairAlert,
     PairTable,
     WindowScores,
-    explain,
 )
 from graphquilt.temporal.tokens import TokenWindows, WindowTokens
 from graphquilt.temporal.tracker import LAGS, ScoringOptions, Tracker
@@ -61,7 +58,6 @@ __all__ = [
     "Netflow",
     "PairAlert",
     "PairTable",
-    "ReportOptions",
     "RowCounts",
     "ScoringOptions",
     "SideScores",
@@ -77,15 +73,12 @@ __all__ = [
     "deviations",
     "drift_scores",
     "embed_window",
-    "explain",
     "lag_edges",
     "leave_one_out_zscore",
     "netflow",
-    "outliers",
     "read_events",
     "read_flows",
     "score_windows",
     "snapshots",
-    "threshold",
     "write_report",
 ]

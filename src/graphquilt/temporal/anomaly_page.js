@@ -26,7 +26,6 @@
   // The timeline: unusual hosts in each window; a click shows the alerts of that window only.
   byId("timeline-about").textContent = `How many hosts had a severity of at least ${data.unusual} in each window. Click a window to see its alerts.`;
   const legend = [["var(--source)", "sources"], ["var(--destination)", "destinations"]];
-  if (windows.some((w) => w.marked)) legend.push(["var(--mark)", "marked"]);
   if (windows.some((w) => w.learning)) legend.push(["var(--accent-soft)", "learning, not judged"]);
   if (windows.some((w) => w.left_out)) legend.push(["var(--line)", "not embedded"]);
   fill(byId("timeline-legend"), ...legend.map(([colour, text]) => make("span", {}, make("i", { style: `background:${colour}` }), text)));
@@ -35,7 +34,7 @@
     const { svg, x, y, top: above, bottom } = Page.frame({ width, height: 210, xs: [-0.5, windows.length - 0.5], ys: [0, top], yLabel: "unusual hosts", label: "unusual hosts in each window", whole: true, xTicks: spots(width), xText: label });
     const step = x(1) - x(0), wide = Math.max(1, step * 0.72);
     windows.forEach((w, k) => {
-      const back = k === chosen ? "var(--accent-soft)" : w.marked ? "var(--mark)" : w.learning ? "var(--accent-soft)" : w.left_out ? "var(--line)" : "transparent";
+      const back = k === chosen ? "var(--accent-soft)"  : w.learning ? "var(--accent-soft)" : w.left_out ? "var(--line)" : "transparent";
       const bar = make("g", { class: "bar", tabindex: 0, role: "button", "aria-label": `${w.label}: ${w.source} sources, ${w.destination} destinations` },
         make("rect", { x: x(k - 0.5), width: step, y: above, height: 210 - bottom - above, fill: back }),
         make("rect", { x: x(k) - wide / 2, width: wide, y: y(w.source), height: y(0) - y(w.source), fill: "var(--source)" }),
@@ -160,6 +159,9 @@
     box.append(make("div", { class: "tools" }, mark,
       make("button", { type: "button", onclick: () => save(`incident-${i.id}.json`, JSON.stringify(i, null, 2), "application/json") }, "export JSON"),
       make("button", { type: "button", onclick: () => save(`incident-${i.id}.ecs.json`, JSON.stringify(ecs(i)), "application/json") }, "export ECS")));
+    if (i.flow_list) box.append(make("h4", {}, "First flows"), make("div", { class: "scroll" }, make("table", { "aria-label": "first flows of the incident" },
+      make("thead", {}, make("tr", {}, ...["time", "source", "destination", "port", "bytes"].map((name) => make("th", {}, name)))),
+      make("tbody", {}, ...i.flow_list.map((f) => make("tr", {}, ...[f.time, f.source, f.destination, f.port === undefined || f.port < 0 ? "–" : f.port, f.bytes === undefined ? "–" : count(f.bytes)].map((cell) => make("td", {}, String(cell)))))))));
     if (i.kind !== "pair") history(box, i.side, i.node, i.windows[0]);
   }
   if (data.incidents.length) {

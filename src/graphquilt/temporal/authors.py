@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphquilt.arrays import BoolArray, Float64Array, Int64Array, IntArray
+from graphquilt.arrays import BoolArray, Float64Array, Int64Array
 from graphquilt.temporal.components import Connections
 from graphquilt.temporal.memory import SideMemory
 from graphquilt.temporal.results import MEASURED, HostTable, Victims
@@ -111,10 +111,5 @@ def _victims(
     rows, by_source = unusual[kept], is_sources[kept]
     ports = np.full(len(rows), -1) if pairs.ports is None else pairs.ports[rows]
     source, destination = pairs.source[rows], pairs.destination[rows]
-    columns: tuple[IntArray, ...] = (
-        np.where(by_source, source, destination),
-        np.where(by_source, destination, source),
-        counts[rows].astype(np.int64),
-        np.asarray(ports, dtype=np.int64),
-    )
-    return Victims(by_source, *columns)
+    columns = np.where(by_source, source, destination), np.where(by_source, destination, source), counts[rows], ports
+    return Victims(by_source, *(column.astype(np.int32) for column in columns))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from graphquilt.arrays import Float64Array, Int64Array
 from graphquilt.errors import InputError, QuiltError
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.temporal.drift import DriftScores, WindowEmbedding, align_windows, embed_windows
+from graphquilt.temporal.evidence import add_flows
 from graphquilt.temporal.judging import LEARNT
 from graphquilt.temporal.logs.blocks import Input
 from graphquilt.temporal.logs.columns import RowCounts, without_hosts
@@ -59,9 +60,9 @@ class AnomalyScores:
         """The windows without positions, each with the reason."""
         return {window.number: window.left_out for window in self.windows if window.left_out is not None}
 
-    def alerts(self, budget: int = 20, *, max_pvalue: float = 1.0) -> list[Alert]:
+    def alerts(self, budget: int = 20) -> list[Alert]:
         """Return up to ``budget`` alerts of each window, those with the smallest p-values first."""
-        alerts = [alert for window in self.windows for alert in window.alerts(budget, max_pvalue=max_pvalue)]
+        alerts = [alert for window in self.windows for alert in window.alerts(budget)]
         return sorted(alerts, key=lambda alert: alert.pvalue)
 
     def explain(self, number: int, side: str, node: int) -> Explanation:
@@ -91,9 +92,9 @@ def score_windows(
     patterns: list[Pattern] = []
     embedded: list[WindowEmbedding] = []
     for window, own_tokens, result in embed_windows(windows, options, executor, tokens):
-        scores = tracker.update(window, own_tokens, embedded=result)
+        scores, A = tracker.update(window, own_tokens, embedded=result), window.matrix
         scored.append(scores if keep is None else scores.lowest(keep))
-        patterns.append(Pattern.of(window.matrix))
+        patterns.append(Pattern(A.indptr, A.indices.astype(np.int32, copy=False), A.shape))
         embedded.append(WindowEmbedding(window.number, window.start, result))
         report(progress, "windows scored", len(scored))
     del tracker  # its memory is as large as what alignment needs
@@ -112,7 +113,8 @@ class Detection:
     """The result of :func:`detect`.
 
     ``alerts`` and ``incidents`` are the records of ``alerts.jsonl`` and ``incidents.jsonl``, the most severe first;
-    ``names`` are those of sources, destinations and tokens; ``facts`` has counts of rows, and the options.
+    ``names`` are those of sources, destinations and tokens; ``facts`` has counts of rows, and the options. The ids of
+    alerts depend on the ``settings``.
     """
 
     scores: AnomalyScores
@@ -120,6 +122,7 @@ class Detection:
     alerts: list[Record]
     incidents: list[Record]
     facts: Mapping[str, object]
+    settings: Mapping[str, object] = field(default_factory=dict)
 
 
 def detect(
@@ -129,15 +132,14 @@ def detect(
     windows: WindowOptions | None = None,
     alerts: AlertOptions | None = None,
     events: Events | Input | Sequence[Input] | None = None,
-    directed: bool = True,
     executor: Executor | None = None,
     progress: ProgressCallback | None = None,
 ) -> Detection:
     r"""Read flows, cut them into windows, score every window from those before it, and report the alerts.
 
     ``logs`` and ``events`` (what ran on the hosts) are the results of :func:`read_flows` and :func:`read_events`, or
-    what these take. A log in files that is too short for windows of the default width gets narrower ones. ``directed``
-    is as in :func:`snapshots`. An executor embeds several windows at the same time. Logs
+    what these take. Logs in files are read again for the flows of incidents, and those too short for windows of
+    the default width get narrower ones. An executor embeds several windows at the same time. Logs
     without flows are an InputError.
 
     Examples
@@ -153,13 +155,13 @@ def detect(
     options.check_events(events)
     flows = logs if isinstance(logs, Flows) else read_flows(logs)
     log = events if events is None or isinstance(events, Events) else read_events(events)
-    cut = snapshots(without_hosts(flows, alerts.ignored), directed=directed, **asdict(windows))
+    cut = snapshots(without_hosts(flows, alerts.ignored), **asdict(windows))
     tokens = None if log is None else TokenWindows(log, cut)
     scores = score_windows(cut.windows(), options, tokens=tokens, executor=executor, progress=progress)
     if not scores.windows:
         raise _nothing_to_score(flows.counts)
     width = _narrower(cut.span) if windows == WindowOptions() and len(scores.windows) <= LEARNT else None
-    if width is not None and (isinstance(logs, Flows) or not hasattr(logs, "read")):
+    if width is not None and flows.is_repeatable:
         _log.warning("the log is too short for windows of %s: they are %s long instead", windows.width, width)
         return detect(
             flows,
@@ -167,7 +169,6 @@ def detect(
             windows=replace(windows, width=width),
             alerts=alerts,
             events=events,
-            directed=directed,
             executor=executor,
             progress=progress,
         )
@@ -185,8 +186,13 @@ def detect(
             "sources_scored_by_tokens": sum(int((table[:, 0] >= 0).sum()) for table in tables if table is not None),
         }
     parameters = {"width": windows.width, "overlap": windows.overlap, "protocol": flows.protocol}
-    facts["parameters"] = asdict(options) | parameters | {"directed": directed}
-    return Detection(scores, names, records, merge_incidents(records), facts)
+    facts["parameters"] = asdict(options) | parameters
+    drift = None if scores.drift is None else scores.drift.sides.items()
+    facts["median_edge_error"] = drift and {side: float(np.median(part.alignment.edge_errors)) for side, part in drift}
+    incidents = merge_incidents(records)
+    if flows.is_repeatable and incidents:
+        add_flows(incidents, without_hosts(replace(flows, with_bytes=True), alerts.ignored), cut)
+    return Detection(scores, names, records, incidents, facts, settings)
 
 
 def _narrower(span: tuple[float, float]) -> str | None:

@@ -25,7 +25,8 @@ from graphquilt.temporal.logs.events import read_events
 from graphquilt.temporal.logs.flows import Flows, read_flows
 from graphquilt.temporal.logs.formats import FlowColumns
 from graphquilt.temporal.records import AlertOptions, Record
-from graphquilt.temporal.report import ReportOptions, csv_line, json_line, parse_formats, parse_marks, write_report
+from graphquilt.temporal.report import csv_line, json_line, parse_formats, write_report
+from graphquilt.temporal.rescoring import SCORES, rescore
 from graphquilt.temporal.tracker import LAGS, ScoringOptions, Tracker
 from graphquilt.temporal.watching import WatchState
 from graphquilt.temporal.watching import watch as watch_logs
@@ -63,7 +64,7 @@ class AlertFlags(AlertOptions):
     ignore: Path | None = None
     """File of hosts whose flows are neither scored nor learnt."""
     format: str = "json"
-    """json, csv or parquet; anomaly takes several, separated by commas, watch prints json or csv."""
+    """json or csv; anomaly also writes both, as json,csv."""
     ecs: bool = False
     """Write JSON with the field names of the Elastic Common Schema."""
     exit_code: bool = False
@@ -128,12 +129,14 @@ _Alerting = Annotated[AlertFlags, Parameter(name="*", group="Alerts")]
 
 def anomaly(
     files: Annotated[
-        list[Path], Parameter(help="Logs of flows in order of time, folders of them, or the name of a data set.")
+        list[Path],
+        Parameter(
+            help="Logs of flows in order of time, folders of them, the name of a data set, or one folder that --out "
+            "wrote, whose alerts are chosen again."
+        ),
     ],
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"], help="Folder for scores, alerts and the page.")],
-    undirected: Annotated[bool, Parameter(help="One set of nodes, symmetric matrices.")] = False,
-    mark: Annotated[str, Parameter(help="Windows to shade in the timeline: 49-88,90.")] = "",
     scoring: _Scoring = ScoringFlags(),
     cutting: _Cutting = WindowOptions(),
     reading: _Reading = FlowFlags(),
@@ -144,24 +147,21 @@ def anomaly(
 ) -> None:
     """Score every host in every window from the windows before it. With --exit-code, alerts give exit code 3."""
     more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-    options = ReportOptions(
-        title=f"Anomalies in {files[0].name}{more}",
-        marked=parse_marks(mark),
-        formats=parse_formats(alerting.format),
-        ecs=alerting.ecs,
-    )
+    title, formats = f"Anomalies in {files[0].name}{more}", parse_formats(alerting.format)
     with workers.executor(1) as pool, watching() as progress:
-        detection = detect(
-            reading.read(_find_logs(files)),
-            scoring,
-            windows=cutting,
-            alerts=alerting,
-            events=read_events(events, strict=reading.strict) if events else None,
-            directed=not undirected,
-            executor=pool,
-            progress=progress,
-        )
-    summary = write_report(out, detection, options)
+        if len(files) == 1 and (files[0] / SCORES).exists():
+            detection = rescore(files[0], alerting)
+        else:
+            detection = detect(
+                reading.read(_find_logs(files)),
+                scoring,
+                windows=cutting,
+                alerts=alerting,
+                events=read_events(events, strict=reading.strict) if events else None,
+                executor=pool,
+                progress=progress,
+            )
+    summary = write_report(out, detection, title=title, formats=formats, ecs=alerting.ecs)
     print(json.dumps(summary) if output.json else _in_words(summary, out))
     alerting.finish(len(detection.alerts))
 
@@ -177,6 +177,10 @@ def watch(
     *,
     state: Annotated[Path | None, Parameter(help="Folder that keeps what was learnt, for a restart.")] = None,
     history: Annotated[int | None, Parameter(help="Windows to remember. [default: the longest lag]")] = None,
+    forget: Annotated[
+        str | None,
+        Parameter(help="Forget hosts not seen for 90d, and after a sixth of it if seen once. [default: never]"),
+    ] = None,
     poll: Annotated[float, Parameter(help="Seconds between looks at the folder.")] = 5.0,
     idle: Annotated[
         float | None,
@@ -193,11 +197,11 @@ def watch(
     if folder != "-" and not Path(folder).exists():
         raise InputError(f"there is no {folder}; give a log, a folder of logs, or - for standard input.")
     if parse_formats(alerting.format) not in (("json",), ("csv",)):
-        raise InputError("watch prints its alerts as --format json or csv; anomaly also writes parquet.")
+        raise InputError("watch prints its alerts as --format json or csv; only anomaly writes both.")
     scoring.check_events(events)
     is_csv, n_alerts = alerting.format == "csv", 0
     tracker = Tracker(scoring, history=history)
-    with WatchState(state, tracker, cutting, protocol=reading.protocol, user=reading.user) as memory:
+    with WatchState(state, tracker, cutting, protocol=reading.protocol, user=reading.user, forget=forget) as memory:
         source = sys.stdin.buffer if folder == "-" else Path(folder)
         read = partial(reading.read, skip_others=folder != "-")
         windows = watch_logs(

@@ -69,13 +69,6 @@ def compare_mixtures(counts: Float64Array, usual: AnyArray, windows: AnyArray) -
 
     With counts c of partners by context and shares m expected from the host's earlier windows and from all hosts, this
     is :math:`\sqrt{2 \sum_k c_k \log(c_k / (m_k \sum c))}`, the root of the deviance of a multinomial model.
-
-    Examples
-    --------
-    >>> counts = np.zeros((2, CONTEXTS)); counts[0, 0] = counts[1, 1] = 8
-    >>> usual = np.zeros((2, CONTEXTS)); usual[:, 0] = 1
-    >>> compare_mixtures(counts, usual, np.full(2, 20.0)).round(1).tolist()
-    [1.2, 7.6]
     """
     n = counts.sum(axis=1)
     everyone = (counts.sum(axis=0) + 1.0) / (n.sum() + CONTEXTS)

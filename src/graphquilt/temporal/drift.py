@@ -20,7 +20,7 @@ from graphquilt.patches import Patch
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.temporal.embedding import EmbeddedWindow, embed_or_explain, warn_left_out
 from graphquilt.temporal.tokens import TokenWindows, WindowTokens
-from graphquilt.temporal.tracker import ScoringOptions, check_min_observations, check_quantile
+from graphquilt.temporal.tracker import ScoringOptions, check_min_observations
 from graphquilt.temporal.windows import SIDES, Window
 
 _ROWS = 1 << 15  # nodes that are standardised at a time, to keep temporary arrays small
@@ -43,11 +43,6 @@ class SideScores:
     raw: FloatArray
     standardised: FloatArray
     limit: float
-
-    @property
-    def flagged(self) -> BoolArray:
-        """Which scores lie above the limit, (n, windows)."""
-        return np.asarray(self.standardised > self.limit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +108,7 @@ def align_windows(
         alignment = align(patches, usable_edges(patches, edges, numbers, side))
         D = deviations(patches, alignment)
         Z = leave_one_out_zscore(D, min_observations=options.min_observations)
-        sides[side] = SideScores(patches, alignment, D, Z, threshold(Z, options.quantile))
+        sides[side] = SideScores(patches, alignment, D, Z, _limit(Z, options.quantile))
         report(progress, "sides aligned", k + 1, len(SIDES))
     return DriftScores(numbers, np.array(starts, dtype=np.float64), sides, left_out)
 
@@ -268,33 +263,12 @@ def _standardise(x: Float64Array, seen: BoolArray) -> Float64Array:
     return np.where(varies, y * n / (n - 1) / np.sqrt(np.where(varies, variance, 1.0)), np.nan)
 
 
-def threshold(Z: npt.ArrayLike, quantile: float = 0.999) -> float:
-    """Return the quantile of all standardised scores, ignoring NaN.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> threshold([[0.0, 1.0, np.nan], [2.0, 3.0, 4.0]], 0.75)
-    3.0
-    """
-    check_quantile(quantile)
-    refuse_masked(scores=Z)
-    values = np.asarray(Z)
-    known = values[~np.isnan(values)]
+def _limit(Z: FloatArray, quantile: float) -> float:
+    """Return the quantile of all standardised scores, without NaN."""
+    known = Z[~np.isnan(Z)]
     if len(known) == 0:
         raise InputError(
             "no node has a standardised score: every node was seen in too few windows. "
             "Lower min_observations, or score more windows."
         )
     return float(np.quantile(known, quantile))
-
-
-def outliers(Z: npt.ArrayLike, limit: float) -> Int64Array:
-    """Count the nodes above ``limit`` in each window, (windows,).
-
-    Examples
-    --------
-    >>> outliers([[0.0, 5.0], [6.0, 7.0]], 4.0).tolist()
-    [1, 2]
-    """
-    return np.asarray(np.sum(np.asarray(Z) > limit, axis=0), dtype=np.int64)

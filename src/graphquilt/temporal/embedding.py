@@ -138,14 +138,6 @@ def _factors(A: SparseMatrix, dim: int, *, background: float = 0.0) -> tuple[Pat
     With positions X and Y, singular values S and m the sum of the matrix with its background, entry (i, j) of that
     matrix is about d_i d_j / m (1 + m X_i S Y_j): what degrees alone would give, times one plus an inner product of
     positions.
-
-    Examples
-    --------
-    >>> A = sp.csr_array([[2.0, 1], [1, 1]])
-    >>> source, destination, values = _factors(A, 1)
-    >>> (X, Y), m = (source.coordinates, destination.coordinates), A.sum()
-    >>> (A.sum(axis=1)[:, None] * A.sum(axis=0) / m * (1 + m * X * values @ Y.T)).round(6).tolist()
-    [[2.0, 1.0], [1.0, 1.0]]
     """
     check_dim(dim, "bipartite_svd")
     M = sp.csr_array(A).astype(np.float64)

@@ -28,6 +28,7 @@ _LEAST_SCALE = 0.2  # of the tail, in standard deviations or in units of -log p
 _LEAST_VARIANCE = 1e-4  # of what is not a count
 _SHAPES = 0.25, 0.1  # of the tails of z-scores, and of what combines them
 _COUNTS = 0.05  # a partner makes a host no more unusual than that, or does not count
+_MOSTLY = 0.5  # of the connections of such a partner are with hosts like this one
 LEARNT = 2  # windows that are only learnt from
 _LEARNING = 8  # windows after which these count half
 _EXCESSES = tuple((COMPONENTS.index(a), MEASURED.index(b)) for a, b in (("new pairs", "novel"), ("volume", "flows")))
@@ -92,14 +93,6 @@ def shrunk_zscores(
     and the population the rest. ``own`` are number, mean and variance by host, (k, c) each, and ``population`` mean and
     variance, (c,) each. The columns ``counted`` (c,) are log(1 + x) of counts x, whose variance is at least that of
     Poisson counts, 1 / (1 + x). Returns z-scores, and the standard deviations that the values were divided by.
-
-    Examples
-    --------
-    >>> own = np.array([[0.0], [6.0]]), np.array([[0.0], [4.0]]), np.array([[0.0], [1.0]])
-    >>> population, no = (np.array([1.0]), np.array([1.0])), np.array([False])
-    >>> z, _ = shrunk_zscores(np.array([[3.0], [3.0]]), own, population, prior=2.0, counted=no)
-    >>> z.tolist()
-    [[2.0], [-0.25]]
     """
     number, mean, variance = own
     share = number / (number + prior)
@@ -115,12 +108,6 @@ def count_zscores(counts: AnyArray, rate: AnyArray, weight: AnyArray) -> Float64
     ``rate`` (k,) is the mean of ``weight`` (k,) windows, and the next count has a negative binomial distribution
     (Poisson, with a gamma distribution of the rate). A z-score by mean and variance would grow with rarity: one event
     after fifty windows without any would count more than five where one in ten windows has one. NaN is kept.
-
-    Examples
-    --------
-    >>> rate = np.array([0.1, 0.02, 0.1])
-    >>> count_zscores(np.array([0.0, 1.0, 3.0]), rate, np.full(3, 50.0)).round(2).tolist()
-    [-3.09, 2.06, 3.48]
     """
     z = np.where(np.isnan(counts), np.nan, -ndtri(_USUAL_TAIL))
     some = np.flatnonzero(counts > 0)
@@ -147,14 +134,6 @@ def tail_pvalues(values: AnyArray, earlier: AnyArray, *, shape: float) -> Float6
     The highest hundredth (four values at least) is replaced by a generalised Pareto tail of this shape, whose scale is
     that of the next nine hundredths: a value far above all others is as improbable as it is far, and a past attack
     among the earlier values does not hide the next one. NaN has p = 1; without earlier values, so has everything.
-
-    Examples
-    --------
-    >>> tail_pvalues(np.array([0.0, 2.5, 3.0]), np.array([1.0, 2.0, 3.0]), shape=0.25).tolist()
-    [1.0, 0.5, 0.5]
-    >>> earlier = np.arange(1000.0)
-    >>> [f"{p:.1g}" for p in tail_pvalues(np.array([500.0, 990.0, 9900.0]), earlier, shape=0.25)]
-    ['0.5', '0.01', '9e-10']
     """
     N = len(earlier)
     p = np.ones(len(values))
@@ -179,11 +158,6 @@ def magnitude_pvalues(counts: AnyArray, earlier: Sequence[AnyArray]) -> Float64A
 
     Two hundred thousand flows are severe where the most so far were six thousand, after any history: the tail of the
     counts is taken for one of Pareto's with a finite variance. Counts up to four times the highest have p = 1.
-
-    Examples
-    --------
-    >>> magnitude_pvalues(np.array([[50.0], [1000.0]]), [np.arange(1.0, 100.0)]).round(6).tolist()
-    [1.0, 9.8e-05]
     """
     p = np.ones(len(counts))
     for values, reference in zip(np.nan_to_num(counts).T, earlier, strict=True):
@@ -228,8 +202,9 @@ def score_by_partners(
 
     A host that was in fewer than five windows, and in fewer than half of the ``n_learnt``, hardly has a past. Its
     p-value becomes that of its most unusual partner in this window, times one more than the number of its partners
-    (Bonferroni) and times two for the choice between both, if that is smaller and below 0.05. Forged sources that flood
-    a host, and the victims of a scan, are thus found with their counterpart.
+    (Bonferroni) and times two for the choice between both, if that is smaller and below 0.05. Only partners count that
+    have half of their connections with such hosts: a busy server is not unusual because of a newcomer. Forged sources
+    that flood a host, and the victims of a scan, are thus found with their counterpart.
     """
     pairs, judged = connections.pairs, {}
     ends = {"source": pairs.source, "destination": pairs.destination}
@@ -239,10 +214,11 @@ def score_by_partners(
     for side, other in zip(SIDES, reversed(SIDES), strict=True):
         table, partners = tables[side], tables[other]
         windows_before = memories[side].number[:, MEASURED.index("partners")]
-        rows = np.flatnonzero(windows_before[ends[side]] < min(_RARE, (n_learnt + 1) / 2))
-        host = row_of[side][ends[side][rows]]
+        rows = np.flatnonzero(windows_before[ends[side]] < min(_RARE, n_learnt / 2))
+        host, partner = row_of[side][ends[side][rows]], row_of[other][ends[other]]
+        share = np.bincount(partner[rows], minlength=len(partners.nodes)) / np.bincount(partner)
         lowest = np.full(len(table.nodes), np.inf)
-        np.minimum.at(lowest, host, partners.pvalue[row_of[other][ends[other][rows]]])
+        np.minimum.at(lowest, host, np.where(share >= _MOSTLY, partners.pvalue, 1.0)[partner[rows]])
         is_rare = np.isfinite(lowest)
         n_partners = np.bincount(host, minlength=len(table.nodes))[is_rare]
         p = np.minimum(2 * (1 + n_partners) * lowest[is_rare], 1.0)

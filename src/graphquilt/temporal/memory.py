@@ -34,14 +34,6 @@ class PairMemory:
 
     A pair absent from the last ``history`` windows is forgotten, no count exceeds ``history``, and of more than
     ``limit`` pairs the least recent are forgotten.
-
-    Examples
-    --------
-    >>> memory = PairMemory(history=2, limit=100).learn(np.array([3, 5]), 0).learn(np.array([5]), 1)
-    >>> memory.times(np.array([3, 4, 5])).tolist()
-    [1.0, 0.0, 2.0]
-    >>> memory.learn(np.array([5]), 2).keys.tolist()
-    [5]
     """
 
     history: int
@@ -78,6 +70,11 @@ class PairMemory:
         if len(keep) > self.limit:
             keep = np.sort(keep[np.argpartition(last[keep], -self.limit)[-self.limit :]])
         return replace(self, keys=all_keys[keep], counts=counts[keep], last=last[keep])
+
+    def forget(self, *unknown: BoolArray) -> PairMemory:
+        """Return the memory without the pairs of unknown sources, (sources,), and destinations, (destinations,)."""
+        keep = ~(unknown[0][self.keys >> 32] | unknown[1][self.keys & LOW_BITS])
+        return replace(self, keys=self.keys[keep], counts=self.counts[keep], last=self.last[keep])
 
     def totals(self, n_sources: int, n_destinations: int) -> tuple[Float64Array, Float64Array]:
         """Return the sum of the counts by source and by destination."""
@@ -138,10 +135,20 @@ class SideMemory:
             old: AnyArray = getattr(self, item.name)
             if item.name == "centres":
                 continue
-            unknown = -1 if item.name in ("first", "last") else 0
-            arrays[item.name] = np.full((capacity, *old.shape[1:]), unknown, dtype=old.dtype)
+            arrays[item.name] = np.zeros((capacity, *old.shape[1:]), dtype=old.dtype)
             arrays[item.name][: len(old)] = old
+            if item.name in ("first", "last"):
+                arrays[item.name][len(old) :] = -1
         return replace(self, **arrays)
+
+    def forget(self, before: int, before_once: int) -> BoolArray:
+        """Forget hosts last seen before a window, or before another one if only once; return who is unknown, (n,)."""
+        is_old = self.last < np.where(self.first == self.last, before_once, before)
+        rows = np.flatnonzero(is_old & (self.last >= 0))
+        for item in fields(self):
+            if item.name != "centres":
+                getattr(self, item.name)[rows] = -1 if item.name in ("first", "last") else 0
+        return np.asarray(self.last < 0)
 
     def learn(self, nodes: IntArray, values: AnyArray, expected: tuple[AnyArray, AnyArray], history: int) -> None:
         """Learn the values (k, measured) of hosts, except NaN; ``expected`` is the centre and spread of each."""

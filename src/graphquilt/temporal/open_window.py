@@ -1,4 +1,4 @@
-"""A window that still receives flows: its pairs with their flows and weights, and how many flows hosts have per bin."""
+"""A window that still receives flows: its pairs with their flows, and how many flows hosts have per bin."""
 
 from __future__ import annotations
 
@@ -14,26 +14,24 @@ BINS = 1440  # bins of a window in which peaks are counted: minutes of a day
 _COMPACT_AT = 1 << 22  # entries that one window collects before equal ones are added up
 LOW_BITS = 0xFFFFFFFF  # the second of two numbers in one key
 
-_Run = tuple[Int64Array, tuple[Float64Array, ...]]
+_Run = tuple[Int64Array, Float64Array]  # sorted keys, each once, and how often each occurred
 
 
 class FlowArrays(NamedTuple):
-    """Flows as arrays (m,): times, pairs as keys of 64 bits, and weights and destination ports where there are any."""
+    """Flows as arrays (m,): times, pairs as keys of 64 bits, and destination ports where there are any."""
 
     time: AnyArray
     pairs: Int64Array
-    weight: Float64Array | None
     port: Int64Array | None
 
     def take(self, rows: Int64Array | slice) -> FlowArrays:
         """Return some of the flows."""
-        weight = None if self.weight is None else self.weight[rows]
-        return FlowArrays(self.time[rows], self.pairs[rows], weight, None if self.port is None else self.port[rows])
+        return FlowArrays(self.time[rows], self.pairs[rows], None if self.port is None else self.port[rows])
 
 
-def sum_by_key(keys: Int64Array, columns: Sequence[Float64Array] | None = None) -> _Run:
-    """Sort keys and keep each once; add up each column over equal keys. Without columns, count the equal keys."""
-    if columns is None:
+def sum_by_key(keys: Int64Array, count: Float64Array | None = None) -> _Run:
+    """Sort keys and keep each once; add up how often each occurred, which is once by default."""
+    if count is None:
         keys = np.sort(keys)  # np.unique uses a hash table, which is ten times slower on many distinct keys
     else:
         order = np.argsort(keys, kind="stable")
@@ -41,14 +39,13 @@ def sum_by_key(keys: Int64Array, columns: Sequence[Float64Array] | None = None) 
     is_first = np.ones(len(keys), dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
     starts = np.flatnonzero(is_first)
-    if columns is None:
-        return keys[starts], (np.diff(starts, append=len(keys)).astype(np.float64),)
-    sums = (np.add.reduceat(column[order], starts) if len(starts) else column[:0] for column in columns)
-    return keys[starts], tuple(sums)
+    if count is None:
+        return keys[starts], np.diff(starts, append=len(keys)).astype(np.float64)
+    return keys[starts], np.add.reduceat(count[order], starts) if len(starts) else count
 
 
 class _Runs:
-    """Sorted runs of keys with columns; equal keys are added up when there are many entries."""
+    """Sorted runs of keys with counts; equal keys are added up when there are many entries."""
 
     def __init__(self) -> None:
         self.runs: list[_Run] = []
@@ -61,9 +58,7 @@ class _Runs:
     def compact(self) -> _Run:
         """Make one run of all runs, and return it."""
         if len(self.runs) != 1:
-            columns = zip(*(columns for _, columns in self.runs), strict=True)
-            run = sum_by_key(np.concatenate([keys for keys, _ in self.runs]), [np.concatenate(c) for c in columns])
-            self.runs = [run]
+            self.runs = [sum_by_key(*map(np.concatenate, zip(*self.runs, strict=True)))]
         self.size = len(self.runs[0][0])
         return self.runs[0]
 
@@ -78,25 +73,23 @@ class _Peaks:
     def add(self, bins: Int64Array, nodes: Int64Array, closed_before: int) -> None:
         self._bins.add(sum_by_key((bins << 32) | nodes))
         if self._bins.size > _COMPACT_AT:
-            keys, (count,) = self._bins.compact()
+            keys, count = self._bins.compact()
             split = int(np.searchsorted(keys, closed_before << 32))
-            self._bins.runs = [(keys[split:], (count[split:],))]
+            self._bins.runs = [(keys[split:], count[split:])]
             self._bins.size = len(keys) - split
             self._fold(keys[:split] & LOW_BITS, count[:split])
 
     def _fold(self, nodes: Int64Array, count: Float64Array) -> None:
-        self._folded.append((nodes, (count,)))
-        nodes = np.concatenate([run[0] for run in self._folded])
+        nodes, count = map(np.concatenate, zip(*self._folded, (nodes, count), strict=True))
         order = np.argsort(nodes, kind="stable")
-        nodes, count = nodes[order], np.concatenate([c for _, (c,) in self._folded])[order]
-        starts = np.flatnonzero(np.diff(nodes, prepend=-1))
-        self._folded = [(nodes[starts], (np.maximum.reduceat(count, starts) if len(starts) else count,))]
+        starts = np.flatnonzero(np.diff(nodes[order], prepend=-1))
+        self._folded = [(nodes[order][starts], np.maximum.reduceat(count[order], starts) if len(starts) else count)]
 
     def close(self, size: int) -> Int64Array:
         """Return the number of flows in the busiest bin of each node, (size,); 0 for absent nodes."""
-        keys, (count,) = self._bins.compact()
+        keys, count = self._bins.compact()
         self._fold(keys & LOW_BITS, count)
-        nodes, (highest,) = self._folded[0]
+        nodes, highest = self._folded[0]
         peaks = np.zeros(size, dtype=np.int64)
         peaks[nodes] = highest.astype(np.int64)
         return peaks
@@ -135,44 +128,35 @@ def _sum_by_pair_and_port(
 
 
 class OpenWindow:
-    """A window that still receives flows; if undirected, every flow counts at both of its nodes, which share ids."""
+    """A window that still receives flows."""
 
-    def __init__(self, *, directed: bool) -> None:
+    def __init__(self) -> None:
         self.rows = 0
-        self._directed = directed
         self._pairs = _Runs()
-        self._peaks = (_Peaks(), _Peaks()) if directed else (_Peaks(),)
+        self._peaks = _Peaks(), _Peaks()
         self._ports: _Ports | None = None
 
     def add(self, flows: FlowArrays, bins: Int64Array, *, closed_before: int = 0) -> None:
         """Add flows, and the bin of the window that each lies in; bins below ``closed_before`` receive no more."""
-        _, pairs, weights, ports = flows
+        _, pairs, ports = flows
         self.rows += len(pairs)
-        ends = pairs >> 32, pairs & LOW_BITS
-        if not self._directed:
-            is_loop = ends[0] == ends[1]
-            bins = np.concatenate([bins, bins[~is_loop]])
-            pairs = np.concatenate([pairs, ((ends[1] << 32) | ends[0])[~is_loop]])
-            weights = None if weights is None else np.concatenate([weights, weights[~is_loop]])
-            ports = None if ports is None else np.concatenate([ports, ports[~is_loop]])
-            ends = (pairs >> 32,) * 2
         if ports is not None and len(ports):
             self._ports = self._ports or _Ports()
             self._ports.add(pairs, ports)
-        columns = None if weights is None else [np.ones(len(pairs)), weights]
-        self._pairs.add(sum_by_key(pairs, columns))
+        self._pairs.add(sum_by_key(pairs))
         if self._pairs.size > _COMPACT_AT:
             self._pairs.compact()
-        for peaks, nodes in zip(self._peaks, ends, strict=False):
+        for peaks, nodes in zip(self._peaks, (pairs >> 32, pairs & LOW_BITS), strict=True):
             peaks.add(bins, nodes, closed_before)
 
-    def close(
-        self, shape: tuple[int, int]
-    ) -> tuple[sp.csr_array, Float64Array, tuple[Int64Array, Int64Array], Int64Array | None]:
+    def pairs(self) -> Int64Array:
+        """Return the keys of its pairs so far."""
+        return self._pairs.compact()[0]
+
+    def close(self, shape: Sequence[int]) -> tuple[sp.csr_array, Float64Array, list[Int64Array], Int64Array | None]:
         """Return the matrix, the number of flows of each of its entries, the peaks of both sides, and the ports."""
-        keys, columns = self._pairs.compact()
-        data = columns[1] if len(columns) > 1 else np.ones(len(keys))
-        matrix = sp.csr_array((data, (keys >> 32, keys & LOW_BITS)), shape=shape)
-        peaks = [peaks.close(size) for peaks, size in zip(self._peaks, shape, strict=False)]
+        keys, count = self._pairs.compact()
+        matrix = sp.csr_array((np.ones(len(keys)), (keys >> 32, keys & LOW_BITS)), shape=shape)
+        peaks = [peaks.close(size) for peaks, size in zip(self._peaks, shape, strict=True)]
         ports = None if self._ports is None else self._ports.close()
-        return matrix, columns[0], (peaks[0], peaks[-1]), ports
+        return matrix, count, peaks, ports

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 import numpy as np
 
-from graphquilt.arrays import BoolArray, Int64Array
+from graphquilt.arrays import Int64Array
 from graphquilt.temporal.batch import AnomalyScores, Detection
 from graphquilt.temporal.judging import LEARNT
 from graphquilt.temporal.names import Names
@@ -28,20 +27,9 @@ _VERDICTS = (
 )
 
 
-class Timeline(NamedTuple):
-    """The windows of a report: the label of each, the number of unusual hosts by side, and which are marked."""
-
-    labels: list[str]
-    outliers: dict[str, Int64Array]
-    marked: BoolArray
-
-    @classmethod
-    def of(cls, scores: AnomalyScores, marked: frozenset[int]) -> Timeline:
-        """Return the timeline of some scores."""
-        counts = {
-            side: np.array([int((w.sides[side].severity >= UNUSUAL).sum()) for w in scores.windows]) for side in SIDES
-        }
-        return cls(window_labels(scores), counts, np.isin(scores.numbers, list(marked)))
+def count_unusual(scores: AnomalyScores) -> dict[str, Int64Array]:
+    """Return the number of unusual hosts of each window, (windows,), by side."""
+    return {side: np.array([int((w.sides[side].severity >= UNUSUAL).sum()) for w in scores.windows]) for side in SIDES}
 
 
 def window_labels(scores: AnomalyScores) -> list[str]:
@@ -81,9 +69,10 @@ def judged_in_words(scores: AnomalyScores) -> list[dict[str, str]]:
     return [*words, {"word": word, "kind": kind, "text": text}]
 
 
-def page_data(detection: Detection, timeline: Timeline) -> dict[str, object]:
+def page_data(detection: Detection) -> dict[str, object]:
     """Collect what the page shows."""
     scores, facts = detection.scores, detection.facts
+    labels, unusual = window_labels(scores), count_unusual(scores)
     position = {int(number): t for t, number in enumerate(scores.numbers)}
     by_kind = {kind: [alert for alert in detection.alerts if alert["kind"] == kind] for kind in ("host", "pair")}
     placed = {
@@ -93,11 +82,10 @@ def page_data(detection: Detection, timeline: Timeline) -> dict[str, object]:
     windows = [
         {
             "number": window.number,
-            "label": timeline.labels[t],
-            "marked": bool(timeline.marked[t]),
+            "label": labels[t],
             "flows": window.rows,
             "left_out": window.left_out,
-            **{side: int(count[t]) for side, count in timeline.outliers.items()},
+            **{side: int(count[t]) for side, count in unusual.items()},
             "learning": window.n_learnt < LEARNT,
             "fit": round(float(window.fit), 3) if np.isfinite(window.fit) else None,
         }

@@ -28,7 +28,7 @@ Record: TypeAlias = dict[str, Any]
 Explain: TypeAlias = Callable[[int, str, int], Explanation]
 _Ranked = TypeVar("_Ranked", Alert, PairAlert)
 
-_LISTED = 20  # neighbours that are named in a record
+LISTED = 20  # neighbours that are named in a record
 _FIRST_DATE, _LAST_DATE = 1e8, 253_402_300_799.0  # from 1973 to the year 9999; other times are not since 1970
 _NAMED = 2  # components in the reason of an alert
 _PORTS = 5  # in a record
@@ -101,7 +101,7 @@ def report_alerts(
     records.sort(key=lambda record: (-record["severity"], record["pvalue"], record["window"]))
     hosts = [record for record in records if record["kind"] == "host"]
     for record in hosts[:_EXPLAINED]:
-        node = names[record["side"]].id(record["node"])
+        node = names[record["side"]].find(record["node"])
         add_explanation(record, scores.explain(record["window"], record["side"], node), names)
     return records
 
@@ -169,11 +169,6 @@ def alert_id(record: Record, settings: Mapping[str, object]) -> str:
     """Return 16 hexadecimal digits that depend on the window, the names of the nodes and the settings only.
 
     A restarted stream may report a window twice, with the same ids; a batch with the same settings gives them too.
-
-    Examples
-    --------
-    >>> alert_id({"window": 4, "side": "source", "node": "desk"}, {"dim": 20})
-    'd1bb1f046292fd9e'
     """
     if record.get("kind") == "pair":
         parts = [record["window"], "pair", record["source"], record["destination"], settings]
@@ -198,8 +193,8 @@ def add_explanation(record: Record, explanation: Explanation, names: Mapping[str
         "usual_degree": round(usual, 2) if math.isfinite(usual) else None,
         "n_new": len(explanation.new),
         "n_gone": len(explanation.gone),
-        "new": [other[int(node)] for node in explanation.new[:_LISTED]],
-        "gone": [other[int(node)] for node in explanation.gone[:_LISTED]],
+        "new": [other[int(node)] for node in explanation.new[:LISTED]],
+        "gone": [other[int(node)] for node in explanation.gone[:LISTED]],
     }
 
 
@@ -224,7 +219,7 @@ def _host_record(alert: Alert, names: Mapping[str, Names]) -> Record:
         "reason": "; ".join(filter(None, [_deed(alert), "unusual " + " and ".join(reasons) if reasons else ""])),
         "components": components,
         "n_victims": len(alert.victims.partner),
-        "victims": [other[node] for node in alert.victims.partner[:_LISTED].tolist()],
+        "victims": [other[node] for node in alert.victims.partner[:LISTED].tolist()],
         "flows": int(alert.victims.flows.sum()),
         "ports": _ports(alert.victims),
     } | ({} if tokens is None else {"tokens": tokens})
@@ -319,7 +314,7 @@ def merge_incidents(records: Sequence[Record]) -> list[Record]:
             own = [alert for alert in alerts if alert["side"] == side]
             victims = list(dict.fromkeys(name for alert in own for name in alert["victims"]))
             who = {"node": worst["node"], "side": side, "n_victims": max(alert["n_victims"] for alert in own)}
-            who |= {"victims": victims[:_LISTED], "flows": sum(alert["flows"] for alert in own)}
+            who |= {"victims": victims[:LISTED], "flows": sum(alert["flows"] for alert in own)}
             who["ports"] = list(dict.fromkeys(port for alert in own for port in alert["ports"]))[:_PORTS]
         else:
             who["flows"] = sum(alert["flows"] for alert in alerts)

@@ -7,7 +7,6 @@ import io
 import ipaddress
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,12 +20,13 @@ from graphquilt.report import render_page
 from graphquilt.temporal.batch import AnomalyScores, Detection
 from graphquilt.temporal.judging import LEARNT
 from graphquilt.temporal.names import Names
-from graphquilt.temporal.page import Timeline, judged_in_words, page_data
+from graphquilt.temporal.page import count_unusual, judged_in_words, page_data
 from graphquilt.temporal.records import Record
+from graphquilt.temporal.rescoring import SCORES, save_scores
 from graphquilt.temporal.results import COMPONENTS
 from graphquilt.temporal.windows import SIDES
 
-_FORMATS = {"json": "alerts.jsonl", "csv": "alerts.csv", "parquet": "alerts.parquet"}
+_FORMATS = {"json": "alerts.jsonl", "csv": "alerts.csv"}
 _COLUMNS = """id incident repeat kind window start end date side node source destination port severity pvalue reason
 components degree usual_degree n_new n_gone new gone n_victims victims ports tokens surprise flows is_new"""
 CSV_COLUMNS = tuple(_COLUMNS.split())
@@ -35,52 +35,42 @@ _ECS_VERSION = "8.11.0"
 _FIRST, _LAST = -62_135_596_800.0, 253_402_300_799.0  # the years 1 to 9999
 
 
-@dataclass(frozen=True)
-class ReportOptions:
-    """What a report contains.
-
-    ``marked`` windows, such as the days of a known attack, are shaded in the timeline; ``formats`` are any of ``json``,
-    ``csv`` and ``parquet``.
-    """
-
-    title: str = "Anomalies"
-    marked: frozenset[int] = frozenset()
-    formats: tuple[str, ...] = ("json",)
-    ecs: bool = False
-
-
-def write_report(folder: str | Path, detection: Detection, options: ReportOptions | None = None) -> Record:
+def write_report(
+    folder: str | Path,
+    detection: Detection,
+    *,
+    title: str = "Anomalies",
+    formats: Sequence[str] = ("json",),
+    ecs: bool = False,
+) -> Record:
     """Write ``scores.parquet``, alerts, ``incidents.jsonl``, ``report.html`` and, last, ``summary.json``.
 
-    The folder is created if necessary. Returns the summary.
+    ``formats`` of the alerts are ``json``, ``csv`` or both; ``ecs`` writes JSON with the names of the
+    Elastic Common Schema. The folder is created if necessary. Returns the summary.
     """
-    options = options or ReportOptions()
     folder, scores, names = Path(folder), detection.scores, detection.names
-    timeline = Timeline.of(scores, options.marked)
-    summary = _summarise(detection, timeline)
-    data = {"title": options.title, **page_data(detection, timeline)}
-    page = render_page(Path(__file__).with_name("anomaly_page"), title=options.title, data=data)
+    summary, data = _summarise(detection), {"title": title, **page_data(detection)}
+    page = render_page(Path(__file__).with_name("anomaly_page"), title=title, data=data)
     with translate_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _write_scores(folder / "scores.parquet", scores, names)
-        write_alerts(folder, detection.alerts, options.formats, ecs=options.ecs)
+        save_scores(folder / SCORES, detection)
+        write_alerts(folder, detection.alerts, formats, ecs=ecs)
         _write_lines(folder / "incidents.jsonl", [json.dumps(incident) for incident in detection.incidents])
         write_text(folder / "report.html", page)
         write_text(folder / "summary.json", json.dumps(summary, indent=2))
     return summary
 
 
-def _summarise(detection: Detection, timeline: Timeline) -> Record:
+def _summarise(detection: Detection) -> Record:
     scores = detection.scores
-    drift = None if scores.drift is None else scores.drift.sides.items()
     return {
         "windows": len(scores.numbers),
         "left_out": {str(number): reason for number, reason in scores.left_out.items()},
         "node_windows_scored": {side: sum(len(w.sides[side].nodes) for w in scores.windows) for side in SIDES},
-        "outliers": {side: count.tolist() for side, count in timeline.outliers.items()},
+        "outliers": {side: count.tolist() for side, count in count_unusual(scores).items()},
         "numbers": scores.numbers.tolist(),
         "drift_missing": scores.drift_missing,
-        "median_edge_error": drift and {side: float(np.median(part.alignment.edge_errors)) for side, part in drift},
         "learning": [window.number for window in scores.windows if window.n_learnt < LEARNT],
         "judged": [verdict["text"] for verdict in judged_in_words(scores)],
         "alerts": len(detection.alerts),
@@ -114,17 +104,6 @@ def _write_scores(path: Path, scores: AnomalyScores, names: Mapping[str, Names])
                 writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
-def parse_marks(text: str) -> frozenset[int]:
-    """Read ``"49-88,90"`` as window numbers."""
-    marks: set[int] = set()
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        if not first.strip().isdigit() or (last and not last.strip().isdigit()):
-            raise InputError(f"{part!r} is not a window or a range of windows: write 49-88 or 3,5,9.")
-        marks |= set(range(int(first), int(last or first) + 1))
-    return frozenset(marks)
-
-
 def parse_formats(text: str) -> tuple[str, ...]:
     """Read ``"json,csv"`` as formats of alerts."""
     words = tuple(word.strip() for word in text.split(","))
@@ -150,17 +129,12 @@ def csv_line(record: Record | None) -> str:
     return out.getvalue()
 
 
-def write_alerts(folder: Path, records: Sequence[Record], formats: Sequence[str], *, ecs: bool = False) -> list[Path]:
-    """Write the alerts in each format to ``alerts.jsonl``, ``alerts.csv`` and ``alerts.parquet``; return the paths."""
+def write_alerts(folder: Path, records: Sequence[Record], formats: Sequence[str], *, ecs: bool = False) -> None:
+    """Write the alerts in each format, to ``alerts.jsonl`` and ``alerts.csv``."""
     for kind in formats:
-        path = folder / _FORMATS[kind]
-        if kind == "parquet":
-            _write_parquet(path, records)
-        elif kind == "csv":
-            _write_lines(path, [csv_line(record) for record in (None, *records)])
-        else:
-            _write_lines(path, [json_line(record, ecs=ecs) for record in records])
-    return [folder / _FORMATS[kind] for kind in formats]
+        as_json = [json_line(record, ecs=ecs) for record in records]
+        lines = as_json if kind == "json" else [csv_line(record) for record in (None, *records)]
+        _write_lines(folder / _FORMATS[kind], lines)
 
 
 def _write_lines(path: Path, lines: Sequence[str]) -> None:
@@ -178,19 +152,6 @@ def _cell(value: object) -> object:
     if isinstance(value, str) and value.startswith(_FORMULA):
         return "'" + value
     return "" if value is None else value
-
-
-def _write_parquet(path: Path, records: Sequence[Record]) -> None:
-    text, whole, number, names = pa.string(), pa.int64(), pa.float64(), pa.list_(pa.string())
-    component = pa.struct([("name", text), ("value", number), ("z", number), ("pvalue", number)])
-    special = {"components": pa.list_(component), "new": names, "gone": names, "tokens": names, "is_new": pa.bool_()}
-    special |= {"victims": names, "ports": pa.list_(whole)}
-    special |= dict.fromkeys(("repeat", "window", "port", "degree", "n_new", "n_gone", "n_victims", "flows"), whole)
-    special |= dict.fromkeys(("start", "end", "severity", "pvalue", "usual_degree", "surprise"), number)
-    schema = pa.schema([(name, special.get(name, text)) for name in CSV_COLUMNS])
-    rows = [{name: record.get(name) for name in CSV_COLUMNS} for record in records]
-    with translate_disk_errors(path.parent), atomic_file(path) as file:
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), file, compression="zstd")
 
 
 def ecs_record(record: Record) -> Record:

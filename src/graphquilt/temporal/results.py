@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -50,11 +50,6 @@ def severity(pvalue: npt.ArrayLike, n_judged: int) -> Float64Array:
     """Return 40 if chance alone makes one of ``n_judged`` as unusual per window, and 20 more for each factor of ten.
 
     So 60 is expected by chance once in ten windows, and 100, the most, once in a thousand; 0 is the least.
-
-    Examples
-    --------
-    >>> severity([0.5, 0.01, 1e-5], 100).tolist(), severity(1e-5, 10_000).tolist()
-    ([6.0, 40.0, 100.0], 60.0)
     """
     expected = np.asarray(pvalue, dtype=np.float64) * n_judged
     points = np.clip(40.0 - 20.0 * np.log10(np.maximum(expected, 1e-300)), 0.0, 100.0)
@@ -232,15 +227,15 @@ class WindowScores:
     victims: Victims = field(default_factory=Victims.none)
     n_learnt: int = 0
 
-    def alerts(self, budget: int = 20, *, max_pvalue: float = 1.0) -> list[Alert]:
-        """Return the ``budget`` hosts with the smallest p-values up to ``max_pvalue``, the smallest first.
+    def alerts(self, budget: int = 20) -> list[Alert]:
+        """Return the ``budget`` hosts with the smallest p-values, the smallest first.
 
         Each side has half of the budget, and what it leaves goes to the other side. Victims are listed with their
         author and take no place. Among equal p-values, the host whose two most unusual components are less probable
         comes first. A host with p = 1 is never an alert; in the first two windows that is every host.
         """
         _check_budget(budget)
-        ranked = {side: self._ranked(side, budget, max_pvalue) for side in SIDES}
+        ranked = {side: self._ranked(side, budget) for side in SIDES}
         n_first = min(len(ranked[SIDES[0]]), max((budget + 1) // 2, budget - len(ranked[SIDES[1]])))
         chosen = [*ranked[SIDES[0]][:n_first], *ranked[SIDES[1]][: budget - n_first]]
         alerts = []
@@ -251,10 +246,10 @@ class WindowScores:
             alerts.append(Alert(self.number, side, node, p, float(severity(p, table.n_judged)), *why))
         return alerts
 
-    def _ranked(self, side: str, size: int, max_pvalue: float) -> list[tuple[tuple[float, float], str, int]]:
+    def _ranked(self, side: str, size: int) -> list[tuple[tuple[float, float], str, int]]:
         """Return the p-values and rows of the first ``size`` hosts of a side that are no victims."""
         table = self.sides[side]
-        wanted = (table.pvalue <= max_pvalue) & (table.pvalue < 1)
+        wanted = table.pvalue < 1
         rows = np.flatnonzero(wanted if table.author is None else wanted & (table.author < 0))
         if len(rows) > size:
             rows = rows[table.pvalue[rows] <= np.partition(table.pvalue[rows], size - 1)[size - 1]]
@@ -287,16 +282,8 @@ class Pattern(NamedTuple):
     """The pairs of nodes that were joined in one window, as CSR arrays without values."""
 
     indptr: IntArray
-    indices: npt.NDArray[np.int32]
+    indices: IntArray
     shape: tuple[int, int]
-
-    @classmethod
-    def of(cls, matrix: sp.csr_array) -> Pattern:
-        """Return the pattern of a matrix; it shares memory with the matrix."""
-        return cls(matrix.indptr, matrix.indices.astype(np.int32, copy=False), matrix.shape)
-
-
-PairMatrix: TypeAlias = Pattern | sp.csr_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,22 +302,13 @@ class Explanation:
     usual_degree: float
 
 
-def explain(matrices: Sequence[PairMatrix], node: int, window: int, *, side: str = "source") -> Explanation:
+def explain(matrices: Sequence[Pattern | sp.csr_array], node: int, window: int, *, side: str = "source") -> Explanation:
     """Compare the neighbours of a node in one window with its neighbours in the other windows.
 
     Only the other windows in which the node has neighbours count. A neighbour is new if it occurs in less than a tenth
     of them, and gone if it occurs in at least half of them but not in this window. ``matrices`` are those of the
     windows, whose shapes may grow, and ``window`` is a position among them.
-
-    Examples
-    --------
-    >>> windows = [sp.csr_array([[1, 1, 0]]), sp.csr_array([[1, 1, 0]]), sp.csr_array([[1, 0, 1]])]
-    >>> explanation = explain(windows, node=0, window=2)
-    >>> explanation.new.tolist(), explanation.gone.tolist(), explanation.degree, explanation.usual_degree
-    ([2], [1], 2, 2.0)
     """
-    if side not in SIDES:
-        raise InputError(f"a side is 'source' or 'destination', not {side!r}.")
     here = _neighbours(matrices[window], node, side)
     others = [_neighbours(matrix, node, side) for k, matrix in enumerate(matrices) if k != window]
     others = [ids for ids in others if len(ids)]
@@ -362,7 +340,7 @@ def compare_neighbours(
     return Explanation(node, window, new, gone, len(here), usual_degree)
 
 
-def _neighbours(matrix: PairMatrix, node: int, side: str) -> Int64Array:
+def _neighbours(matrix: Pattern | sp.csr_array, node: int, side: str) -> Int64Array:
     """Return the ids that a node is joined to in one window; none if the node is outside the matrix."""
     if side == "source":
         if node >= matrix.shape[0]:

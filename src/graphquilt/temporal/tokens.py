@@ -79,6 +79,11 @@ class TokenWindows:
             del self._waiting[earlier]
         return WindowTokens(np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys])))
 
+    def waiting(self) -> Int64Array:
+        """Return the hosts and tokens, in one number each, of windows that were not asked for yet."""
+        keys = [part for parts in self._waiting.values() for part in parts]
+        return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys]))
+
     def _collect(self, batch: _EventBatch) -> None:
         if isinstance(batch, Sequence):
             if len(batch) != 3:
@@ -129,14 +134,7 @@ def highest_by_host(surprise: TokenSurprise, nodes: IntArray) -> Float64Array:
 
 
 def most_surprising(surprise: TokenSurprise, nodes: IntArray) -> Int64Array:
-    """Return up to five tokens of each host, (k, 5), the most surprising first, then those at least half as surprising.
-
-    Examples
-    --------
-    >>> surprise = TokenSurprise(np.array([3, 3, 3, 8]), np.array([0, 1, 2, 0]), np.array([1.0, 9.0, 6.0, 1.0]))
-    >>> most_surprising(surprise, np.array([2, 3])).tolist()
-    [[-1, -1, -1, -1, -1], [1, 2, -1, -1, -1]]
-    """
+    """Return up to five tokens of each host, (k, 5): the most surprising, and those at least half as surprising."""
     rows, place = _places(surprise, nodes)
     telling = surprise.surprise[rows] >= _TELLING * highest_by_host(surprise, nodes)[place]
     rows, place = rows[telling], place[telling]

@@ -19,6 +19,7 @@ from graphquilt.temporal.contexts import CONTEXTS, compare_mixtures, count_conte
 from graphquilt.temporal.embedding import EmbeddedWindow, embed_or_explain, warn_left_out
 from graphquilt.temporal.judging import POOLED, Comparison, compare_hosts, judge_hosts, judge_pairs, score_by_partners
 from graphquilt.temporal.memory import Memory, PairMemory, Pool, SideMemory, read_state, write_state
+from graphquilt.temporal.open_window import LOW_BITS
 from graphquilt.temporal.results import COMPONENTS, MEASURED, Explanation, WindowScores, compare_neighbours
 from graphquilt.temporal.tokens import WindowTokens, compare_tokens, highest_by_host, most_surprising
 from graphquilt.temporal.windows import SIDES, Window
@@ -28,6 +29,7 @@ _HISTORY = 28  # windows that are remembered at least, unless the caller says ot
 _CONTEXTS = COMPONENTS.index("contexts")
 _TOKENS = COMPONENTS.index("tokens")
 _PARTNERS = MEASURED.index("partners")
+ONCE = 6  # times as soon as others, hosts are forgotten that were in a single window
 _FORMAT = 5
 
 
@@ -68,7 +70,8 @@ class ScoringOptions:
         if not self.lags or min(self.lags) < 1 or any(int(lag) != lag for lag in self.lags):
             raise InputError(f"lags are positive whole numbers of windows, not {self.lags!r}.")
         check_min_observations(self.min_observations)
-        check_quantile(self.quantile)
+        if not 0 < self.quantile < 1:
+            raise InputError(f"a quantile lies between 0 and 1, not at {self.quantile}.")
         for name in ("prior", "concentration"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name} is a positive number, not {getattr(self, name)}.")
@@ -85,12 +88,6 @@ class ScoringOptions:
         """Raise an InputError if tokens have a weight but there are no events."""
         if not events and self.token_weight:
             raise InputError("--token-weight weighs the tokens of events; name their logs with --events.")
-
-
-def check_quantile(quantile: float) -> None:
-    """Raise an InputError unless a quantile lies between 0 and 1."""
-    if not 0 < quantile < 1:
-        raise InputError(f"a quantile lies between 0 and 1, not at {quantile}.")
 
 
 def check_min_observations(min_observations: int) -> None:
@@ -166,10 +163,11 @@ class Tracker:
         return list(self._memory.numbers)
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """The numbers of sources and destinations that were seen: one more than the largest id of each."""
-        sizes = [np.flatnonzero(self._memory.sides[side].last >= 0) for side in SIDES]
-        return tuple(int(ids[-1]) + 1 if len(ids) else 0 for ids in sizes)  # type: ignore[return-value]
+    def known(self) -> dict[str, Int64Array]:
+        """The ids of the sources, destinations and tokens that are remembered."""
+        ids = {side: np.flatnonzero(part.last >= 0) for side, part in self._memory.sides.items()}
+        tokens = self._memory.tokens.keys
+        return {**ids, SIDES[0]: np.union1d(ids[SIDES[0]], tokens >> 32), "token": np.unique(tokens & LOW_BITS)}
 
     @property
     def settings(self) -> dict[str, object]:
@@ -289,6 +287,15 @@ class Tracker:
         memory.pairs = memory.pairs.learn(pairs.keys, number)
         memory.numbers = sorted([*memory.numbers, number])[-self.history :]
         return hosts
+
+    def forget(self, windows: int) -> None:
+        """Forget the hosts that none of the last windows had; those of a single window after a sixth of that.
+
+        Their ids may then stand for others.
+        """
+        now, memory = max(self.numbers, default=0), self._memory
+        unknown = [memory.sides[side].forget(now - windows, now - windows // ONCE) for side in SIDES]
+        memory.pairs = memory.pairs.forget(*unknown)
 
     def explain(self, number: int, side: str, node: int) -> Explanation:
         """Return which neighbours of a node are new or gone in the window scored last, compared with the others."""

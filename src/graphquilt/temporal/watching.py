@@ -14,7 +14,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from graphquilt.errors import FormatError, InputError
+from graphquilt.arrays import Int64Array
+from graphquilt.errors import FormatError, InputError, counted
 from graphquilt.files import folder_lock, sync_folder
 from graphquilt.temporal.following import Follower
 from graphquilt.temporal.logs.blocks import Input, list_files
@@ -22,11 +23,12 @@ from graphquilt.temporal.logs.columns import without_hosts
 from graphquilt.temporal.logs.events import read_events
 from graphquilt.temporal.logs.flows import Flows
 from graphquilt.temporal.names import Names
+from graphquilt.temporal.open_window import LOW_BITS
 from graphquilt.temporal.records import AlertOptions, Incidents, Record, window_records
 from graphquilt.temporal.results import WindowScores
 from graphquilt.temporal.tokens import TokenWindows
-from graphquilt.temporal.tracker import Tracker
-from graphquilt.temporal.windows import Snapshots, WindowOptions, snapshots
+from graphquilt.temporal.tracker import ONCE, Tracker
+from graphquilt.temporal.windows import SIDES, Snapshots, WindowOptions, snapshots
 from graphquilt.times import parse_duration
 
 _FILE = "state.npz"
@@ -39,6 +41,8 @@ class WatchState:
     Without a folder nothing is saved. The folder is created if necessary; another run in it is a JobError, a damaged
     state a FormatError, and a state with other settings than those of ``fresh`` an InputError. ``last`` is the latest
     window that was scored, which ended at ``end``; ``files`` says how far each log was read, as ``follower`` had it.
+    Hosts that were not seen for the time ``forget`` are forgotten with their names, and those that were in one window
+    only after a sixth of it; they then come back as newcomers.
     """
 
     def __init__(
@@ -49,10 +53,15 @@ class WatchState:
         *,
         protocol: str | None = None,
         user: str | None = None,
+        forget: str | float | None = None,
     ) -> None:
         self._folder = None if folder is None else Path(folder)
         self.windows = windows or WindowOptions()
         self._cutting = self.windows.settings(protocol, user)
+        step = parse_duration(self.windows.width) / self.windows.overlap
+        self.remembered = None if forget is None else math.ceil(parse_duration(forget) / step)
+        if self.remembered is not None and self.remembered < ONCE:
+            raise InputError(f"--forget is at least {ONCE} windows; {forget} are {self.remembered}.")
         self.tracker = fresh
         self.names = {"source": Names(), "destination": Names(), "token": Names()}
         self.last: int | None = None
@@ -103,13 +112,27 @@ class WatchState:
             type(last) is not int
             or not (isinstance(end, float) and math.isfinite(end))
             or not (isinstance(files, list) and all(isinstance(file, list) and len(file) == 10 for file in files))
-            or not all(_are_names(words, least) for words, least in zip(names, (*tracker.shape, 0), strict=True))
+            or not all(_are_names(words, tracker.known[kind]) for kind, words in zip(self.names, names, strict=True))
         ):
             raise FormatError(f"{folder / _FILE} does not hold the progress of a watch. Give a new folder.")
         self.tracker, self.last, self.end, self.files = tracker, last, end, files
         self.names = {kind: Names(words or ()) for kind, words in zip(self.names, names, strict=True)}
         open_ones = tracker.notes.get("incidents", {})
         self.incidents = Incidents(open_ones=open_ones if isinstance(open_ones, dict) else {"": None})
+
+    def forget(self, windows: Snapshots, tokens: TokenWindows | None) -> None:
+        """Forget what was not seen for long, and the names that are then in no memory and no open window."""
+        if self.remembered is None:
+            return
+        self.tracker.forget(self.remembered)
+        used = self.tracker.known
+        if tokens is not None:
+            waiting = tokens.waiting()
+            used["source"] = np.union1d(used["source"], waiting >> 32)
+            used["token"] = np.union1d(used["token"], waiting & LOW_BITS)
+        for side in SIDES:
+            self.names[side].keep(np.union1d(used[side], windows.waiting_nodes(side)))
+        self.names["token"].keep(used["token"])
 
     def save(self, scores: WindowScores) -> None:
         """Record that a window is finished."""
@@ -167,23 +190,24 @@ def watch(
     state.incidents.gap, state.incidents.least = alerts.merge, alerts.incident
     settings, incidents, explain = state.settings, state.incidents, state.tracker.explain
     for scores in watch_windows(windows, state, tokens):
-        yield (
-            scores,
-            window_records(
-                scores, state.names, alerts, settings=settings, incidents=incidents, since=since, explain=explain
-            ),
+        records = window_records(
+            scores, state.names, alerts, settings=settings, incidents=incidents, since=since, explain=explain
         )
+        if state.remembered is not None:
+            newcomer = f"; not seen in the last {counted(state.remembered // ONCE, 'window')}"
+            for record in records:
+                record["reason"] += newcomer if record["kind"] == "host" and record["usual_degree"] is None else ""
+        yield scores, records
 
 
 def watch_windows(windows: Snapshots, state: WatchState, tokens: TokenWindows | None = None) -> Iterator[WindowScores]:
     """Score each window after ``state.last`` when it is complete, and save it when the next is asked for."""
-    if not windows.directed:
-        state.names["destination"] = state.names["source"]
     windows.sources, windows.destinations = state.names["source"], state.names["destination"]
     windows.after = state.last
     for window in windows.windows():
         scores = state.tracker.update(window, None if tokens is None else tokens.of(window.number))
         yield scores
+        state.forget(windows, tokens)
         state.save(scores)
 
 
@@ -228,11 +252,13 @@ def _arriving_flows(follower: Follower, poll: float, idle: float | None) -> Iter
         time.sleep(poll)
 
 
-def _are_names(words: object, least: int) -> bool:
-    """Return whether ``words`` are distinct names, at least ``least`` of them."""
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+def _are_names(words: object, known: Int64Array) -> bool:
+    """Return whether ``words`` are distinct names, or None, with a name for each of the ``known`` ids."""
+    if not isinstance(words, list) or len(words) <= int(known.max(initial=-1)):
         return False
-    return len(set(words)) == len(words) >= least
+    names = [word for word in words if word is not None]
+    are_all = all(isinstance(name, str) for name in names) and all(words[node] is not None for node in known.tolist())
+    return are_all and len(set(names)) == len(names)
 
 
 def _to_text(value: object) -> str:

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array, refuse_masked
 from graphquilt.errors import InputError
 from graphquilt.temporal.logs.columns import place_of
-from graphquilt.temporal.names import Names, SameNames
+from graphquilt.temporal.names import Names
 from graphquilt.temporal.open_window import BINS, LOW_BITS, FlowArrays, OpenWindow
 from graphquilt.times import parse_duration
 
@@ -56,11 +56,10 @@ class Window:
     """One window of a stream, from ``start`` up to ``end``, in seconds.
 
     Windows are numbered from the origin of time in steps of the width, including those without flows. Entry (i, j) of
-    the matrix (sources so far, destinations so far) is 1 if i talked to j, or the sum of the weights. ``rows`` is the
-    number of flows; ``counts`` and ``ports`` have the number of flows of each entry, in the order of ``matrix.data``,
-    and the destination port of most of them, or -1. ``peaks`` have the number of flows of each node of a side in the
-    busiest of the 1440 parts of the window: minutes, if it is a day. ``as_source`` is the id of each destination as a
-    source, or -1.
+    the matrix (sources so far, destinations so far) is 1 if i talked to j. ``rows`` is the number of flows; ``counts``
+    and ``ports`` have the number of flows of each entry, in the order of ``matrix.data``, and the destination port of
+    most of them, or -1. ``peaks`` have the number of flows of each node of a side in the busiest of the 1440 parts of
+    the window: minutes, if it is a day. ``as_source`` is the id of each destination of the window as a source, or -1.
     """
 
     number: int
@@ -79,32 +78,27 @@ class Snapshots:
     """An iterable of one CSR matrix per window that has flows, in order of time, made while the flows are read.
 
     Iterating gives the matrices; :meth:`windows` gives them with their numbers and times. The options are those of
-    :func:`snapshots`, with times in seconds. ``sources`` and ``destinations`` are the names met so far, one object if
-    undirected. Of the latest pass, ``numbers`` and ``times`` are the numbers and starts of its windows, ``empty``
-    counts the gaps between them, and ``late`` the flows that came after their window was complete and were left out.
-    ``span`` has the first and last time. Flows of windows up to ``after`` are skipped, because an earlier run has
-    finished them.
+    :func:`snapshots`, with times in seconds. ``sources`` and ``destinations`` are the names met so far. Of the latest
+    pass, ``numbers`` and ``times`` are the numbers and starts of its windows, ``empty`` counts the gaps between them,
+    and ``late`` the flows that came after their window was complete and were left out. ``span`` has the first and last
+    time. Flows of windows up to ``after`` are skipped, because an earlier run has finished them.
     """
 
     flows: Iterable[FlowBatch]
     width: float
-    directed: bool
-    weighted: bool
     grace: float
     origin: float
     max_gap: int
     overlap: int = 1
     sources: Names = field(init=False, default_factory=Names)
-    destinations: Names = field(init=False)
+    destinations: Names = field(init=False, default_factory=Names)
     numbers: list[int] = field(init=False, default_factory=list)
     times: list[float] = field(init=False, default_factory=list)
     empty: int = field(init=False, default=0)
     late: int = field(init=False, default=0)
     after: int | None = field(init=False, default=None)
     span: tuple[float, float] = field(init=False, default=(math.inf, -math.inf))
-
-    def __post_init__(self) -> None:
-        self.destinations = Names() if self.directed else self.sources
+    _waiting: dict[int, OpenWindow] = field(init=False, default_factory=dict)
 
     @property
     def names(self) -> dict[str, Names]:
@@ -117,8 +111,7 @@ class Snapshots:
     def windows(self) -> Iterator[Window]:
         """Give each window with its number and time; windows without flows are counted in ``empty`` instead."""
         self.numbers, self.times, self.empty, self.late = [], [], 0, 0
-        waiting: dict[int, OpenWindow] = {}
-        same = SameNames(self.sources, self.destinations)
+        self._waiting = waiting = {}
         shape = [0, 0]
         now, begun = -np.inf, None
         n_read = 0
@@ -149,14 +142,20 @@ class Snapshots:
                 rows = np.flatnonzero(number - back >= earliest) if back else slice(None)
                 self._collect(waiting, flows.take(rows), number[rows] - back, now)
             for ready in sorted(w for w in waiting if self._end(w) + self.grace <= now):
-                yield self._close(ready, waiting.pop(ready), shape, same)
+                yield self._close(ready, waiting.pop(ready), shape)
         for ready in sorted(waiting):
-            yield self._close(ready, waiting.pop(ready), shape, same)
+            yield self._close(ready, waiting.pop(ready), shape)
         if self.late:
             message = "%d flows came more than %g s after their window had ended and were left out; "
             _log.warning(message + "sort the flows by time or allow more grace", self.late, self.grace)
         if self.empty:
             _log.warning("%d windows have no flows and are left out", self.empty)
+
+    def waiting_nodes(self, side: str) -> Int64Array:
+        """Return the nodes of one side in windows that may still receive flows."""
+        pairs = [window.pairs() for window in self._waiting.values()]
+        keys = np.concatenate([np.zeros(0, dtype=np.int64), *pairs])
+        return np.unique(keys >> 32 if side == SIDES[0] else keys & LOW_BITS)
 
     @property
     def step(self) -> float:
@@ -214,17 +213,15 @@ class Snapshots:
         )
 
     def _arrays(self, batch: FlowBatch) -> FlowArrays:
-        """Return the flows of a batch, with weights if they are used."""
+        """Return the flows of a batch."""
         port: Int64Array | None = None
         if isinstance(batch, Sequence):
-            time, source, destination, weight = _check_arrays(batch)
+            time, source, destination = _check_arrays(batch)
         else:
             time = batch.column("time").to_numpy()
             source, destination = (names.add_column(batch.column(side)) for side, names in self.names.items())
-            weight = batch.column("weight").to_numpy() if "weight" in batch.schema.names else None
             port = batch.column("port").to_numpy().astype(np.int64) if "port" in batch.schema.names else None
-        weight = np.ones(len(time)) if self.weighted and weight is None else weight
-        return FlowArrays(time, (source << 32) | destination, weight if self.weighted else None, port)
+        return FlowArrays(time, (source << 32) | destination, port)
 
     def _collect(self, waiting: dict[int, OpenWindow], flows: FlowArrays, number: Int64Array, now: float) -> None:
         """Add flows to the windows of these numbers."""
@@ -240,18 +237,20 @@ class Snapshots:
             part, start, length = flows.take(selection), self._start(w), self.width / BINS
             bins = np.clip((part.time - start) / length, 0, BINS - 1).astype(np.int64)
             closed_before = max(0, int(min(now - self.grace - start, self.width) / length))
-            window = waiting.setdefault(w, OpenWindow(directed=self.directed))
-            window.add(part, bins, closed_before=closed_before)
+            waiting.setdefault(w, OpenWindow()).add(part, bins, closed_before=closed_before)
 
-    def _close(self, number: int, window: OpenWindow, shape: Sequence[int], same: SameNames) -> Window:
-        n_rows, n_columns = shape if self.directed else [max(shape)] * 2
-        matrix, counts, peaks, ports = window.close((n_rows, n_columns))
+    def _close(self, number: int, window: OpenWindow, shape: Sequence[int]) -> Window:
+        matrix, counts, peaks, ports = window.close(shape)
         if self.numbers:
             self.empty += number - self.numbers[-1] - 1
         self.numbers.append(number)
         self.times.append(self._start(number))
         by_side = dict(zip(SIDES, peaks, strict=True))
-        as_source = same.as_source() if self.directed and len(self.destinations) else None
+        as_source = None
+        if len(self.destinations):
+            present = np.unique(matrix.indices)
+            as_source = np.full(shape[1], -1)
+            as_source[present] = [self.sources.find(self.destinations[node]) for node in present.tolist()]
         return Window(
             number, self._start(number), self._end(number), matrix, window.rows, counts, by_side, ports, as_source
         )
@@ -261,8 +260,6 @@ def snapshots(
     flows: Iterable[FlowBatch],
     width: str | float = "1d",
     *,
-    directed: bool = True,
-    weighted: bool = False,
     grace: str | float | None = None,
     origin: float = 0.0,
     max_gap: int = _MAX_GAP,
@@ -275,14 +272,10 @@ def snapshots(
     Parameters
     ----------
     flows : iterable
-        The result of :func:`graphquilt.temporal.read_flows`, or tuples ``(time, source, destination[, weight])`` of
-        arrays with integer ids. Nearly in order of time.
+        The result of :func:`graphquilt.temporal.read_flows`, or tuples ``(time, source, destination)`` of arrays
+        with integer ids. Nearly in order of time.
     width : str or float
         ``"1d"``, ``"12h"``, ``"30m"`` … or seconds.
-    directed : bool
-        If False, all nodes share one set of ids, and the matrix is symmetric; otherwise each side has its own ids.
-    weighted : bool
-        Sum the weights (by default 1 per flow) instead of recording that a pair occurred.
     grace : str or float, optional
         How long after its end a window waits for late flows; by default a twenty-fourth of the width.
     origin : float
@@ -313,7 +306,7 @@ def snapshots(
         raise InputError(f"max_gap is a number of windows, 0 or more, not {max_gap!r}.")
     if overlap < 1:
         raise InputError(f"every flow lies in at least one window: overlap is 1 or more, not {overlap!r}.")
-    return Snapshots(flows, span, directed, weighted, wait, origin, max_gap, overlap)
+    return Snapshots(flows, span, wait, origin, max_gap, overlap)
 
 
 def _places(batch: FlowBatch, first: int, rows: Int64Array | None = None) -> Callable[[int], str]:
@@ -327,19 +320,19 @@ def _places(batch: FlowBatch, first: int, rows: Int64Array | None = None) -> Cal
     return place
 
 
-def _check_arrays(batch: Sequence[AnyArray]) -> tuple[AnyArray, Int64Array, Int64Array, Float64Array | None]:
-    """Return the arrays of a batch as time, source, destination and weight, or raise an InputError."""
+def _check_arrays(batch: Sequence[AnyArray]) -> tuple[AnyArray, Int64Array, Int64Array]:
+    """Return the arrays of a batch as time, source and destination, or raise an InputError."""
     for column in batch:
         refuse_masked(columns_of_flows=column)
     columns = [np.asarray(column) for column in batch]
-    if len(columns) not in (3, 4) or any(column.shape != (columns[0].size,) for column in columns):
+    if len(columns) != 3 or any(column.shape != (columns[0].size,) for column in columns):
         raise InputError(
-            "flows given as plain arrays are (time, source, destination) or (time, source, destination, weight), all "
-            f"of one length; their shapes are {', '.join(str(column.shape) for column in columns)}."
+            "flows given as plain arrays are (time, source, destination), all of one length; their shapes are "
+            f"{', '.join(str(column.shape) for column in columns)}."
         )
-    time, source, destination, *rest = columns
+    time, source, destination = columns
     if len(time) == 0:
-        return time, source.astype(np.int64), destination.astype(np.int64), None
+        return time, source.astype(np.int64), destination.astype(np.int64)
     if not all(np.issubdtype(column.dtype, np.integer) for column in (source, destination)):
         raise InputError("flows given as plain arrays have integer ids; map names with Names.add first.")
     for ids in (source, destination):
@@ -347,9 +340,4 @@ def _check_arrays(batch: Sequence[AnyArray]) -> tuple[AnyArray, Int64Array, Int6
             raise InputError(f"ids lie between 0 and {_LARGEST_ID}; these go from {ids.min()} to {ids.max()}.")
     if time.dtype.kind not in "iuf":
         raise InputError(f"times are seconds, as numbers; these are of type {time.dtype}.")
-    weight = rest[0] if rest else None
-    if weight is not None:
-        if weight.dtype.kind not in "biuf" or not bool(np.all(np.isfinite(weight) & (weight >= 0))):
-            raise InputError("weights are finite numbers, not negative; drop or repair the other flows.")
-        weight = weight.astype(np.float64)
-    return time, source.astype(np.int64), destination.astype(np.int64), weight
+    return time, source.astype(np.int64), destination.astype(np.int64)

@@ -58,16 +58,12 @@ class RowCounts:
     other: int = 0
     causes: dict[str, BadRows] = field(default_factory=dict)
     skipped_files: list[str] = field(default_factory=list)
+    is_quiet: bool = False
 
     @property
     def bad(self) -> int:
         """How many rows could not be read."""
         return sum(cause.count for cause in self.causes.values())
-
-    @property
-    def examples(self) -> list[str]:
-        """The first bad row of each cause."""
-        return [cause.first for cause in self.causes.values()]
 
     def add_bad(self, cause: str, example: str, count: int = 1) -> None:
         """Count bad rows of one cause; ``example`` is the first of them with its place."""
@@ -87,7 +83,7 @@ class RowCounts:
 
     def finish(self, unit: str) -> None:
         """Log the bad rows of a pass with their causes; raise a FormatError if no row was good."""
-        if not self.bad:
+        if not self.bad or self.is_quiet:
             return
         ordered = sorted(self.causes.items(), key=lambda item: -item[1].count)
         words = "; ".join(f"{bad.count} with {cause} (the first is {bad.first})" for cause, bad in ordered)
@@ -99,7 +95,7 @@ class RowCounts:
     def skip_file(self, where: str, error: FormatError, *, level: int) -> None:
         """Count a file that is not a log of this kind, and log why."""
         self.skipped_files.append(where)
-        _log.log(level, "%s is left out: %s", where, error)
+        _log.log(logging.DEBUG if self.is_quiet else level, "%s is left out: %s", where, error)
 
 
 def count_bad(

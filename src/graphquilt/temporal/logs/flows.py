@@ -35,15 +35,6 @@ _FIRST_DATE = 1e8  # seconds since 1970, in 1973
 _REMEMBERED = 1 << 18  # flows of OpTC whose second report may still come
 
 
-class _Pass:
-    """What one pass over the logs has learnt so far."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.counts = RowCounts()
-        self.clock = clock
-        self.reports = _FlowReports()
-
-
 class _FlowReports:
     """The latest flows that a host of OpTC has reported; the host at the other end reports each of them again."""
 
@@ -61,14 +52,23 @@ class _FlowReports:
         return False
 
 
+@dataclass
+class _Pass:
+    """What one pass over the logs has learnt so far."""
+
+    clock: Clock
+    counts: RowCounts = field(default_factory=RowCounts)
+    reports: _FlowReports = field(default_factory=_FlowReports)
+
+
 @dataclass(eq=False)
 class Flows:
     """An iterable of record batches; iterate again to read the logs again. ``counts`` are those of the latest pass.
 
     Each batch is a ``pyarrow.RecordBatch`` with ``time`` (float64, seconds), ``source`` and ``destination`` (text, or
     dictionaries of text from Parquet). It has ``port`` (int32, that of the destination; -1 if unknown) if the log has
-    ports, ``weight`` (float64) if a column of weights was named, and ``label`` (a dictionary of text) on request. The
-    other attributes are the options of :func:`read_flows`.
+    ports, and ``label`` (a dictionary of text) on request. The other attributes are the options of :func:`read_flows`.
+    A second look ``with_bytes`` adds ``bytes`` (float64), and does not report again what cannot be read.
     """
 
     inputs: Sequence[Input]
@@ -81,9 +81,15 @@ class Flows:
     skip_others: bool
     block_bytes: int
     counts: RowCounts = field(init=False, default_factory=RowCounts)
+    with_bytes: bool = False
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the logs are files, which can be read again."""
+        return all(isinstance(item, str | os.PathLike) for item in self.inputs)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        state = _Pass(self.clock)
+        state = _Pass(self.clock, RowCounts(is_quiet=self.with_bytes))
         self.counts = state.counts
         previous: tuple[str, float] | None = None
         for item, is_listed in self._order_inputs(state.counts):
@@ -119,11 +125,8 @@ class Flows:
             logs = sorted((start, path) for path, start in starts.items() if start is not None)
             if logs and logs[0][0] < _FIRST_DATE < logs[-1][0]:  # the clock of a device began in 1970
                 for _, path in [log for log in logs if log[0] < _FIRST_DATE]:
-                    error = FormatError(
-                        "its times begin in 1970, and those of other files do not. Say when its "
-                        "clock started (--clock), or read it by itself."
-                    )
-                    counts.skip_file(str(path), error, level=logging.WARNING)
+                    text = "its times begin in 1970, unlike those of other files: give --clock, or read it by itself."
+                    counts.skip_file(str(path), FormatError(text), level=logging.WARNING)
                 logs = [log for log in logs if log[0] >= _FIRST_DATE]
             if not logs:
                 raise InputError(f"none of the {len(starts)} files in {item} is a log of flows that can be read.")
@@ -171,13 +174,12 @@ class Flows:
 
     def _types(self, layout: Layout, where: str) -> dict[str, pa.DataType]:
         """Return the columns of a log that are read, with their types."""
-        names = [layout.time, layout.source, layout.destination, layout.port, layout.weight, layout.direction]
+        names = [layout.time, layout.source, layout.destination, layout.port, layout.direction]
+        names += layout.sizes if self.with_bytes else ()
         if self.protocol is not None:
             if layout.protocol is None:
-                raise FormatError(
-                    f"{where} has no column 'protocol' (or proto, pr) to select a protocol by; its columns are "
-                    f"{', '.join(layout.names)[:400]}."
-                )
+                columns = ", ".join(layout.names)[:400]
+                raise FormatError(f"{where} has no column 'protocol' (or proto, pr) to select by; it has {columns}.")
             names.append(layout.protocol)
         elif layout.kind == ECAR:
             names.append(layout.protocol)
@@ -189,7 +191,7 @@ class Flows:
                 raise FormatError(f"{where} has no column {self.columns.user!r} of users; its columns are {columns}.")
             names.append(self.columns.user)
         names += [*layout.extras, *(name for name, _ in (*layout.wanted, *layout.unwanted))]
-        texts = {layout.time, layout.weight, layout.source, layout.destination}
+        texts = {layout.time, layout.source, layout.destination}
         types = {name: pa.string() if name in texts else _WORDS for name in names if name is not None}
         if layout.time_format is None and self.clock.pattern is None:
             types[layout.time] = pa.float64()  # read as text where it is not a number
@@ -245,16 +247,14 @@ class Flows:
             output[side] = col.rename_hosts(words, self.addresses) if self.addresses else words
         if layout.port is not None:
             output["port"] = pa.array(col.ports_of(batch.column(layout.port), f"{where}: {layout.port!r}"))
-        if layout.weight is not None:
-            weights = col.to_plain(batch.column(layout.weight))
-            weight, finite = as_numbers(weights, f"{where}: the column {layout.weight!r}")
-            causes["no weight of 0 or more"] = ~(finite & (weight >= 0))
-            output["weight"] = pa.array(weight)
+        if self.with_bytes and layout.sizes:
+            sizes = [as_numbers(col.to_plain(batch.column(name)), where) for name in layout.sizes]
+            output["bytes"] = pa.array(sum(np.where(known, size, 0.0) for size, known in sizes))
         if self.labels is not None:
             label = "label" if layout.kind == ECAR else layout.label
             words = pa.nulls(len(batch), pa.string()) if label is None else batch.column(label)
             output["label"] = col.as_dictionary(words, f"{where}: the column {label!r}")
-        shown = [name for name in (layout.time, layout.source, layout.destination, layout.weight) if name is not None]
+        shown = [name for name in (layout.time, layout.source, layout.destination) if name is not None]
         flow_rows = Rows(batch, lines, rows.broken)
         good = col.count_bad(flow_rows, causes, shown, where=f"{where} {unit}", counts=counts, strict=self.strict)
         keep = good

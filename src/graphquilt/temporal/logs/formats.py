@@ -45,6 +45,8 @@ _USUAL = {
     ),
     "port": "dstport destport destinationport dport dp idrespp respp",
     "protocol": "protocol proto pr l4protocol",
+    "bytes": "bytes totbytes ibyt inbyte srcbytes origbytes sbytes bytestoserver",
+    "bytes back": "obyt outbyte dstbytes respbytes dbytes bytestoclient",
     "label": "label evil attack class",
 }
 
@@ -53,7 +55,7 @@ _USUAL = {
 class FlowColumns:
     """Which columns of a flow log contain what; those that are not named are recognised.
 
-    ``weight`` has non-negative numbers, to sum in weighted snapshots. ``user`` has accounts: each of its flows is also
+    ``user`` has accounts: each of its flows is also
     one from ``user:NAME`` to the destination. ``names`` are all columns of a file without header. ``clock`` is the
     moment, in seconds, at which the clock of logs that begin in 1970 stood at 0; by default such logs are left out of a
     folder whose other logs have dates.
@@ -62,7 +64,6 @@ class FlowColumns:
     source: str | None = None
     destination: str | None = None
     time: str | None = None
-    weight: str | None = None
     names: Sequence[str] | None = None
     user: str | None = None
     clock: float | None = None
@@ -72,11 +73,11 @@ class FlowColumns:
 class Layout:
     """What a log is, and which of its columns (or JSON fields, with dots) contain what.
 
-    ``port`` is that of the destination, and ``direction`` has arrows, as in Argus. The ``delimiter`` is empty for JSON;
-    ``names`` are all columns of a text, which begins after ``skipped`` lines and has lines that are ``not_rows`` (a
-    regular expression). ``time_format`` is given if one time does not tell. The fields in ``wanted`` have one of these
-    values in rows that are flows, those in ``unwanted`` none of these, and ``extras`` are further fields that this kind
-    needs.
+    ``port`` is that of the destination, ``sizes`` have the bytes of each direction, and ``direction`` has arrows, as in
+    Argus. The ``delimiter`` is empty for JSON; ``names`` are all columns of a text, which begins after ``skipped``
+    lines and has lines that are ``not_rows`` (a regular expression). ``time_format`` is given if one time does not
+    tell. Rows that are flows have one of these values in the fields in ``wanted``, and none of these in ``unwanted``.
+    ``extras`` are further fields that this kind needs.
     """
 
     kind: str
@@ -85,7 +86,7 @@ class Layout:
     destination: str
     port: str | None = None
     protocol: str | None = None
-    weight: str | None = None
+    sizes: tuple[str, ...] = ()
     label: str | None = None
     direction: str | None = None
     delimiter: str = ","
@@ -110,7 +111,11 @@ _DARPA = Layout(
 _HEADLESS = (
     (
         r"\d+,\d+,[^,]+,[^,]+,\d+(,[^,]*){6}",
-        Layout("LANL 2017 netflow", "time", "srcdevice", "dstdevice", "dstport", "protocol", names=LANL_COLUMNS),
+        Layout(
+            *("LANL 2017 netflow", "time", "srcdevice", "dstdevice", "dstport", "protocol"),
+            sizes=LANL_COLUMNS[-2:],
+            names=LANL_COLUMNS,
+        ),
     ),
     (
         r"\d+,[^,]*@[^,]*,[^,]*@[^,]*(,[^,]*){6}",
@@ -118,7 +123,7 @@ _HEADLESS = (
     ),
     (
         r"\d+,\d+,[^,]+,[^,]*,[^,]+,[^,]*,\d+,\d+,\d+",
-        Layout("LANL 2015 flows", "time", *_COMPUTERS, "destination port", "protocol", names=_LANL_2015),
+        Layout("LANL 2015 flows", "time", *_COMPUTERS, "destination port", "protocol", ("bytes",), names=_LANL_2015),
     ),
     (_RED_TEAM, Layout("LANL 2015 red team", "time", *_COMPUTERS, names=("time", "user", *_COMPUTERS))),
     (
@@ -159,7 +164,7 @@ def recognise(head: bytes, columns: FlowColumns, *, where: str, listed: bool = F
 
 def named_layout(names: Sequence[str], columns: FlowColumns, *, where: str, kind: str = "") -> Layout:
     """Return the layout of a log whose columns have ``names``; unnamed columns are recognised by their usual names."""
-    chosen: dict[str, str | None] = {"weight": columns.weight}
+    chosen: dict[str, str | None] = {}
     for part in ("time", "source", "destination"):
         chosen[part] = getattr(columns, part) or _usual(part, names)
     required = [name for name in dict.fromkeys(chosen.values()) if name is not None]
@@ -175,7 +180,8 @@ def named_layout(names: Sequence[str], columns: FlowColumns, *, where: str, kind
             "columns of source, destination and time, and give all column names if the file has no header."
         )
     others = {part: _usual(part, names) for part in ("port", "protocol", "label")}
-    return Layout(kind or "a table", names=tuple(names), **others, **chosen)  # type: ignore[arg-type]
+    sizes = (_usual("bytes", names), _usual("bytes back", names))
+    return Layout(kind or "a table", names=tuple(names), sizes=tuple(filter(None, sizes)), **others, **chosen)  # type: ignore[arg-type]
 
 
 def field_of(record: Mapping[str, Any], name: str) -> Any:
@@ -223,7 +229,7 @@ def _text(line: str, number: int, columns: FlowColumns, where: str) -> Layout:
         names = fields if headless is None else list(headless.names)
         if headless is None:
             layout = _with_header(named_layout(fields, columns, where=where))
-        elif columns.source or columns.destination or columns.time or columns.weight:
+        elif columns.source or columns.destination or columns.time:
             layout = named_layout(names, columns, where=where, kind=headless.kind)
             layout = replace(layout, time_format=headless.time_format)
         else:
@@ -263,7 +269,8 @@ def _zeek(lines: Sequence[str], columns: FlowColumns, where: str) -> Layout:
     if path not in (None, "conn") or (path is None and "conn_state" not in names):
         raise FormatError(f"{where} is a Zeek log of {path or 'another kind'}; flows are in conn.log.")
     layout = named_layout(names, columns, where=where, kind="Zeek conn.log")
-    return replace(layout, delimiter=separator, skipped=skipped, quoted=False)
+    label = next((name for name in names if "label" in name.split()), None)  # IoT-23: "tunnel_parents   label   …"
+    return replace(layout, delimiter=separator, skipped=skipped, quoted=False, label=label)
 
 
 def _json(records: Sequence[Mapping[str, Any]], columns: FlowColumns, where: str) -> Layout:
@@ -278,13 +285,20 @@ def _json(records: Sequence[Mapping[str, Any]], columns: FlowColumns, where: str
         wanted = (("object", frozenset({"FLOW"})), ("action", frozenset({"START", "OPEN"})))
         return Layout(ECAR, *parts, delimiter="", extras=extras, wanted=wanted)
     if {"timestamp", "event_type"} <= keys:
-        parts = ("flow.start", "src_ip", "dest_ip", "dest_port", "proto")
+        parts = (
+            "flow.start",
+            "src_ip",
+            "dest_ip",
+            "dest_port",
+            "proto",
+            ("flow.bytes_toserver", "flow.bytes_toclient"),
+        )
         is_flow = ("event_type", frozenset({"flow"}))
         return Layout("Suricata eve.json", *parts, delimiter="", extras=("timestamp",), wanted=(is_flow,))
     if any(field_of(record, "id.orig_h") is not None for record in records):
         if not ("conn_state" in keys or any(record.get("_path") == "conn" for record in records)):
             raise FormatError(f"{where} is a Zeek log of another kind; flows are in conn.log.")
-        parts = ("ts", "id.orig_h", "id.resp_h", "id.resp_p", "proto")
+        parts = ("ts", "id.orig_h", "id.resp_h", "id.resp_p", "proto", ("orig_bytes", "resp_bytes"))
         return Layout("Zeek conn.log in JSON", *parts, delimiter="")
     layout = named_layout(sorted(keys), columns, where=where, kind="JSON lines")
     return replace(layout, delimiter="", names=())
