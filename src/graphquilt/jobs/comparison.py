@@ -18,7 +18,7 @@ from graphquilt.arrays import AnyArray, Float64Array, IntArray
 from graphquilt.drawing import main_plane, points_svg, sample_rows
 from graphquilt.embedders import checked_fit
 from graphquilt.embedders.adapters import EmbedderLike, as_embedder
-from graphquilt.errors import FormatError, InputError, JobError, MissingExtraError
+from graphquilt.errors import InputError, JobError, MissingExtraError
 from graphquilt.evaluate import EvaluationOptions, Quality, quality
 from graphquilt.evaluate.positions import checked_embedding
 from graphquilt.files import write_text
@@ -29,7 +29,7 @@ from graphquilt.jobs.job import Job
 from graphquilt.jobs.records import graph_fingerprint
 from graphquilt.jobs.result import Result
 from graphquilt.jobs.settings import UnavailableEmbedder
-from graphquilt.jobs.store import Record
+from graphquilt.jobs.store import Record, record_digest, stored_record
 from graphquilt.progress import ProgressCallback
 
 _log = logging.getLogger(__name__)
@@ -149,7 +149,8 @@ def compare(
         embeddings = {"full": whole, **embeddings}
     options = suited_score(opened, options)
     routes = {route: quality(X, graph, options=options) for route, X in embeddings.items()}
-    record_evaluation(opened, {"routes": {route: asdict(measured) for route, measured in routes.items()}})
+    kept = record_digest(opened.store, FULL) if FULL in opened.store else None
+    record_evaluation(opened, {"routes": {route: asdict(measured) for route, measured in routes.items()}, "full": kept})
     rows = sample_rows(graph.n_nodes)
     points = {route: main_plane(np.asarray(X)[rows]) for route, X in embeddings.items()}
     classes = None if graph.labels is None else np.asarray(graph.labels)[rows]
@@ -162,12 +163,10 @@ def _whole_embedding(
     """Embed the whole graph as the patches were, or open the embedding that the job has kept; None if none can be."""
     embedder = job.settings.embedders[0]
     if given is not None:
-        changes = differences(
-            {"embedder": describe(embedder)}, {"embedder": describe(as_embedder(given, embedder.dim))}
-        )
+        before, embedder = embedder, as_embedder(given, embedder.dim)
+        changes = differences({"embedder": describe(before)}, {"embedder": describe(embedder)})
         if changes:
             raise InputError(f"{job.name} was embedded with {changes}; compare it with the embedder that made it.")
-        embedder = as_embedder(given, embedder.dim)
     several = len({repr(describe(each)) for each in job.settings.embedders}) > 1
     if several or isinstance(embedder, UnavailableEmbedder):
         reason = "its patches have different embedders" if several else "its embedder is not at hand: pass it"
@@ -179,12 +178,9 @@ def _whole_embedding(
         )
         return None
     parameters = {"embedder": describe(embedder), "seed": job.settings.seed, "graph": graph_fingerprint(graph)}
-    try:
-        record = job.store[FULL]
-        if dict(record.parameters) == parameters:
-            return record.arrays["embedding"]
-    except (KeyError, FormatError):
-        pass
+    record = stored_record(job.store, FULL, parameters)
+    if record is not None:
+        return record.arrays["embedding"]
     try:
         fit = checked_fit(embedder, graph, job.settings.seed, where="the whole graph", progress=progress)
     except MissingExtraError as error:

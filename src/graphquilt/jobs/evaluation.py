@@ -13,14 +13,14 @@ from graphquilt.alignment import Alignment, PatchLike, centroid
 from graphquilt.alignment.centroids import lay_onto
 from graphquilt.alignment.patch_index import checked_patch
 from graphquilt.arrays import Float64Array
-from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.errors import InputError, JobError
 from graphquilt.evaluate import EvaluationOptions, Quality, inner_product, quality, source_target
 from graphquilt.evaluate.positions import checked_embedding
 from graphquilt.graph import Graph
 from graphquilt.jobs.choosing import labels_used
-from graphquilt.jobs.description import fingerprint, plain
+from graphquilt.jobs.description import plain
 from graphquilt.jobs.job import Job
-from graphquilt.jobs.store import Record
+from graphquilt.jobs.store import Record, record_digest, stored_record
 from graphquilt.linalg import Motions
 from graphquilt.patches import NodeSets, PatchGraph, coverage
 
@@ -99,17 +99,33 @@ def record_evaluation(job: Job, figures: Mapping[str, object]) -> None:
 
     Accuracy measured with labels from a file stays when the job is evaluated again without them.
     """
-    embedding = fingerprint(job.embedding)
-    try:
-        before = job.store["evaluation"].parameters
-    except (KeyError, FormatError):
-        before = {}
-    before = before if before.get("embedding") == embedding else {}
+    _ = job.embedding  # refuses one that is out of date
+    before = current_evaluation(job) or {}
     merged = {**before, **figures}
     old, new = before.get("options"), figures.get("options")
     if "accuracy" in before and "accuracy" not in figures and isinstance(old, Mapping) and isinstance(new, Mapping):
         merged["options"] = {**new, **{name: old[name] for name in ("splits", "classifier") if name in old}}
-    job.store["evaluation"] = Record({}, {**merged, "embedding": embedding})
+    job.store["evaluation"] = Record({}, {**merged, **_measured(job)})
+
+
+def current_evaluation(job: Job) -> dict[str, object] | None:
+    """Return the figures that the job has of its embedding, without those that something has changed for."""
+    record = stored_record(job.store, "evaluation", _measured(job))
+    if record is None:
+        return None
+    figures = dict(record.parameters)
+    if figures.get("full") != _digest(job, "full"):
+        figures.pop("routes", None)
+    return figures
+
+
+def _measured(job: Job) -> dict[str, object]:
+    """Return what figures are made from: the embedding, its alignment, and which labels were left out."""
+    return {key: _digest(job, key) for key in ("embedding", "alignment", "choice")}
+
+
+def _digest(job: Job, key: str) -> str | None:
+    return record_digest(job.store, key) if key in job.store else None
 
 
 def job_graph(job: Job) -> Graph:

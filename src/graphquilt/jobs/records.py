@@ -20,7 +20,7 @@ from graphquilt.graph import Graph
 from graphquilt.graph.checks import ColumnCheck, check_rows
 from graphquilt.graph.files import folder_version, graph_checksums
 from graphquilt.jobs.description import describe, differences, fingerprint
-from graphquilt.jobs.store import Parameters, Record, Store, record_digest, store_name
+from graphquilt.jobs.store import Parameters, Record, Store, record_digest, store_name, stored_record
 from graphquilt.patches import CoarseGraph, NodeSets, PatchGraph, coarse_graph, fine_clusters, is_large
 from graphquilt.progress import ProgressCallback
 
@@ -65,39 +65,25 @@ def keep_patch_graph(
     store: Store, patches: PatchGraph, graph: Graph | None, settings: dict[str, object] | None = None
 ) -> None:
     """Write the patch graph to a store; without ``settings``, refuse if the store has another one."""
-    if settings is None and "patch_graph" in store:
-        check_patch_graph(store, graph=graph, patches=patches)
-        return
     parameters: dict[str, object] = {"patches": patch_graph_fingerprint(patches), **(settings or {})}
     if graph is not None:
         parameters["graph"] = graph_fingerprint(graph)
-    store["patch_graph"] = Record(patches.to_arrays(), parameters)
+    if settings is None and "patch_graph" in store:
+        check_patch_graph(store, parameters)
+    else:
+        store["patch_graph"] = Record(patches.to_arrays(), parameters)
 
 
-def check_patch_graph(
-    store: Store,
-    *,
-    graph: Graph | None = None,
-    patches: PatchGraph | None = None,
-    settings: dict[str, object] | None = None,
-) -> None:
-    """Refuse a store whose patch graph is of another graph, has other patches, or was cut with other settings."""
-    parameters = store["patch_graph"].parameters
-    if settings is not None and "cutting" in parameters:
-        changes = differences({name: parameters.get(name) for name in settings}, settings)
-        if changes:
-            raise JobError(
-                f"the patches in {store_name(store)} were cut with {changes}. Use another folder, or the same settings."
-            )
-    prints = {} if graph is None else {"graph": graph_fingerprint(graph)}
-    prints |= {} if patches is None else {"patches": patch_graph_fingerprint(patches)}
-    for name, value in prints.items():
-        if parameters.get(name, value) != value:
-            raise JobError(
-                f"{store_name(store)} was begun with {'another graph' if name == 'graph' else 'other patches'} ({name} "
-                f"fingerprint {parameters[name]}, now {value}): its embeddings do not belong to these. Use another "
-                "folder, or remove this one first."
-            )
+def check_patch_graph(store: Store, made_from: Parameters) -> None:
+    """Refuse a store whose patches were made from another graph, or with other settings, as far as it says."""
+    stored = store["patch_graph"].parameters
+    known = {name: value for name, value in made_from.items() if name in stored}
+    changes = differences({name: stored[name] for name in known}, known)
+    if changes:
+        raise JobError(
+            f"the patches in {store_name(store)} were cut with {changes}. Use the same graph and settings, or another "
+            "folder."
+        )
 
 
 def stored_patch_graph(store: Store) -> PatchGraph:
@@ -147,15 +133,13 @@ class StoredSurvey(Survey):
 
 def far_clusters(store: Store, graph: Graph, progress: ProgressCallback | None = None) -> CoarseGraph:
     """Return the fine clusters of a graph: those of the store, or new ones, which it then keeps."""
-    parameters: dict[str, object] = {"graph": graph_fingerprint(graph)}
-    try:
-        record = store["clusters"]
-        if dict(record.parameters) == parameters:
+    made_from = {"graph": graph_fingerprint(graph)}
+    record = stored_record(store, "clusters", made_from)
+    if record is not None:
+        with contextlib.suppress(FormatError):
             return CoarseGraph.from_arrays(record.arrays, graph.n_nodes)
-    except (KeyError, FormatError):
-        pass
     coarse = coarse_graph(graph.undirected(), fine_clusters(graph.undirected(), progress=progress))
-    store["clusters"] = Record(coarse.to_arrays(), parameters)
+    store["clusters"] = Record(coarse.to_arrays(), made_from)
     return coarse
 
 
@@ -178,16 +162,11 @@ def survey_graph(
     clusters = None
     if graph is not None and needs_clusters(graph, patch_graph):
         clusters = far_clusters(store, graph, progress)
-    parameters = _survey_parameters(store, graph, embedder, seed, patch_graph)
-    try:
-        record = store["survey"]
-        changes = differences({name: record.parameters.get(name) for name in parameters}, parameters)
+    record = stored_record(store, "survey", _survey_parameters(store, graph, embedder, seed, patch_graph))
+    if record is not None:
         survey = stored_survey(record)
-        fits = graph is None or all(array.shape[:1] == (graph.n_nodes,) for array in survey.nodes.values())
-        if not changes and fits:
+        if graph is None or all(array.shape[:1] == (graph.n_nodes,) for array in survey.nodes.values()):
             return survey
-    except (KeyError, FormatError):
-        pass
     if graph is None:
         return None
     made = embedder.survey(graph, seed, clusters=clusters, cut=patch_graph.n_patches > 1)

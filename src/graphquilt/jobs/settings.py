@@ -11,7 +11,6 @@ from typing import NoReturn, TypeAlias
 
 import numpy as np
 
-import graphquilt
 from graphquilt.embedders import Propagation, free_motions
 from graphquilt.embedders.adapters import EmbedderLike, as_embedder
 from graphquilt.embedders.contract import Embedder
@@ -19,15 +18,14 @@ from graphquilt.embedders.shared_start import shares_start
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files.checksums import is_size
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import describe, differences, plain, restore, restore_values
+from graphquilt.jobs.description import describe, plain, restore, restore_values
 from graphquilt.jobs.options import Cutting, Recipe
-from graphquilt.jobs.records import check_embedder, stored_patch_graph
+from graphquilt.jobs.records import check_embedder, check_patch_graph, stored_patch_graph
 from graphquilt.jobs.source import Source
-from graphquilt.jobs.store import Parameters, Store, store_name
+from graphquilt.jobs.store import Parameters, Store, store_name, stored_record
 from graphquilt.linalg import Motions
 from graphquilt.patches import is_large
 
-VERSION = 1
 DIM = 64  # dimensions, unless others are asked for
 Embedders: TypeAlias = Embedder | tuple[Embedder, ...]  # one for all patches, or one for each
 
@@ -120,17 +118,10 @@ class JobSettings:
 
     def check_records(self, store: Store) -> None:
         """Refuse a store whose patches were cut, or embedded, with other settings: its records say with which."""
-        try:
-            cut = store["patch_graph"].parameters
-        except (KeyError, FormatError):
+        if stored_record(store, "patch_graph") is None:
             return
-        now = {"cutting": describe(self.cutting), "seed": self.seed, "graph": self.source.fingerprint}
-        now = {name: value for name, value in now.items() if name in cut and value is not None}
-        changes = differences({name: cut[name] for name in now}, now)
-        if changes:
-            raise JobError(
-                f"the patches in {store_name(store)} were cut with {changes}. Use another folder, or the same settings."
-            )
+        graph = {} if self.source.fingerprint is None else {"graph": self.source.fingerprint}
+        check_patch_graph(store, {"cutting": describe(self.cutting), "seed": self.seed, **graph})
         embedders = self.embedders
         each = embedders * (stored_patch_graph(store).n_patches // len(embedders))
         check_embedder(store, each, self.seed, named=True)
@@ -139,7 +130,6 @@ class JobSettings:
         """Return the settings as plain values, for JSON."""
         described = [describe(embedder) for embedder in self.embedders]
         return {
-            "version": VERSION,
             "source": _fields(self.source),
             "cutting": _fields(self.cutting),
             "embedder": described if isinstance(self.embedder, tuple) else described[0],
@@ -151,13 +141,7 @@ class JobSettings:
 
     @classmethod
     def from_parameters(cls, parameters: Parameters) -> JobSettings:
-        """Return the settings of plain values; refuse those that a newer graphquilt wrote, or that are not settings."""
-        version = parameters.get("version")
-        if isinstance(version, int) and version > VERSION:
-            raise JobError(
-                f"the settings of this job have version {version}, and graphquilt {graphquilt.__version__} knows "
-                f"versions up to {VERSION}. Use the newer graphquilt that made it."
-            )
+        """Return the settings of plain values, or refuse what cannot be settings."""
         try:
             motions = Motions(**restore_values(parameters["motions"], UnavailableEmbedder))  # type: ignore[arg-type]
             dim, seed = parameters["dim"], int(parameters["seed"])  # type: ignore[call-overload]

@@ -18,8 +18,8 @@ from graphquilt.embedders.shared_start import shares_start
 from graphquilt.errors import FormatError, JobError, QuiltError
 from graphquilt.files.writing import lock_holders
 from graphquilt.jobs.choosing import signal_in_words
-from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.directory import DirectoryStore
+from graphquilt.jobs.evaluation import current_evaluation
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.patch_embedding import embed_patches
@@ -83,9 +83,7 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
     records = {name: _parameters(job.store, name) for name in _RECORDS}
     evaluation = records["evaluation"]
     if evaluation is not None and "damaged" not in evaluation:
-        measured = evaluation.pop("embedding", None)
-        if not _is_current(job, measured):
-            records["evaluation"] = {"of": "an earlier embedding", **evaluation}
+        records["evaluation"] = current_evaluation(job) or {"of": "an earlier embedding", **evaluation}
     alignment, cut = records["alignment"], records["patch_graph"]
     is_cut = cut is not None and "damaged" not in cut
     fit, word, advice = [], "unknown", []
@@ -253,14 +251,6 @@ def _parameters(store: Store, key: str) -> dict[str, object] | None:
         return None
     except FormatError as error:
         return {"damaged": str(error)}
-
-
-def _is_current(job: Job, measured: object) -> bool:
-    """Return whether this is the fingerprint of the job's embedding."""
-    try:
-        return measured == fingerprint(job.store["embedding"].arrays["embedding"])
-    except (KeyError, FormatError):
-        return False
 
 
 def _keys(job: Job, is_cut: bool) -> Iterator[str]:

@@ -31,7 +31,7 @@ from graphquilt.jobs.result import Result
 from graphquilt.jobs.settings import JobSettings, default_embedders
 from graphquilt.jobs.source import Source
 from graphquilt.jobs.stitching import stitch
-from graphquilt.jobs.store import Record, Store, record_digest
+from graphquilt.jobs.store import Record, Store, record_digest, stored_record
 from graphquilt.linalg import Motions
 from graphquilt.patches import (
     Multilevel,
@@ -203,7 +203,7 @@ def cut_graph(graph: Graph, settings: JobSettings, store: Store, progress: Progr
     made_with: dict[str, object] = {"cutting": describe(cutting), "seed": settings.seed}
     if "patch_graph" in store:
         try:
-            check_patch_graph(store, graph=graph, settings=made_with)
+            check_patch_graph(store, {**made_with, "graph": graph_fingerprint(graph)})
             if _is_current(store, "patch_graph", "labels") and _is_current(store, "labels", "clusters"):
                 return stored_patch_graph(store).with_settings(settings)
             _log.warning("the graph is cut again: its clusters have changed")
@@ -286,12 +286,9 @@ def _labels(
     if isinstance(cutting.partitioner, Multilevel):
         clusters = far_clusters(store, graph, progress)
         made_with["clusters"] = record_digest(store, "clusters")
-    try:
-        record = store["labels"]
-        if dict(record.parameters) == made_with:
-            return np.asarray(record.arrays["labels"])
-    except (KeyError, FormatError):
-        pass
+    record = stored_record(store, "labels", made_with)
+    if record is not None:
+        return np.asarray(record.arrays["labels"])
     if isinstance(cutting.partitioner, Multilevel) and clusters is not None:
         labels = cutting.partitioner.merge(clusters)
     else:

@@ -18,6 +18,7 @@ from graphquilt.embedders.shared_start import SharedStart, shares_start, with_st
 from graphquilt.errors import EmbedderError, FormatError, JobError, PatchesFailedError
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import describe, differences
+from graphquilt.jobs.directory import FileClaims
 from graphquilt.jobs.records import (
     check_embedder,
     graph_version,
@@ -30,7 +31,7 @@ from graphquilt.jobs.records import (
 )
 from graphquilt.jobs.rows import RowFile
 from graphquilt.jobs.settings import JobSettings
-from graphquilt.jobs.store import Claims, Record, Store, combined_digest, locked, record_digest, store_folder
+from graphquilt.jobs.store import Record, Store, combined_digest, locked, record_digest, store_folder
 from graphquilt.jobs.tasks import (
     GraphReference,
     PatchInput,
@@ -69,7 +70,7 @@ class EmbeddingRun:
     progress: ProgressCallback | None = None
     retries: int = 1
     lock: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    claims: Claims | None = None  # of a shard that has locked the job
+    claims: FileClaims | None = None  # of a shard that has locked the job
     is_locked: bool = False
     embedders: list[Embedder] = field(init=False)  # of each patch of each run
     repeated: PatchGraph = field(init=False)  # the patches of all runs

@@ -14,9 +14,9 @@ import numpy as np
 
 from graphquilt.alignment import Alignment
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray
-from graphquilt.errors import FormatError, JobError
+from graphquilt.errors import JobError
 from graphquilt.files.writing import folder_lock
-from graphquilt.jobs.store import Record, Store, store_folder
+from graphquilt.jobs.store import Store, store_folder, stored_record
 
 UPDATE, VERSION, FRAME = "update", "version", "frame"  # keys: what was taken over, the history, the rotation
 NEXT = "next"  # the folder in which a new version is made
@@ -24,37 +24,30 @@ _WAIT = 20.0  # seconds for which a reader waits while another process puts a ve
 _BLOCK = 65_536  # rows turned at a time
 
 
-def _record(store: Store, key: str) -> Record | None:
-    try:
-        return store[key]
-    except (KeyError, FormatError):
-        return None
-
-
 def taken_over(store: Store) -> Mapping[str, str]:
     """Return the digests of the records that the last update has taken over from the version before, by key."""
-    record = _record(store, UPDATE)
+    record = stored_record(store, UPDATE)
     reused = {} if record is None else record.parameters.get("reused")
     return reused if isinstance(reused, dict) else {}
 
 
 def gone_nodes(store: Store, n_nodes: int) -> BoolArray | None:
     """Return which nodes (n,) updates have found gone; None if none are."""
-    record = _record(store, UPDATE)
+    record = stored_record(store, UPDATE)
     gone = None if record is None else record.arrays.get("gone")
     return None if gone is None or gone.shape != (n_nodes,) or not gone.any() else np.asarray(gone, dtype=bool)
 
 
 def history(store: Store) -> list[dict[str, object]]:
     """Return the updates of a job, the first one first."""
-    record = _record(store, VERSION)
+    record = stored_record(store, VERSION)
     entries = [] if record is None else record.parameters.get("history")
     return [dict(entry) for entry in entries] if isinstance(entries, list) else []
 
 
 def frame_rotation(store: Store) -> tuple[Float64Array, str] | None:
     """Return the rotation (d, d) onto the frame of an earlier version, and its digest; None if there is none."""
-    record = _record(store, FRAME)
+    record = stored_record(store, FRAME)
     return None if record is None else (np.asarray(record.arrays["rotation"]), record.digest)
 
 
