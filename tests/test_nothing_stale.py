@@ -77,7 +77,7 @@ def test_a_patch_that_was_embedded_again_is_stitched_again(made, graph, tmp_path
     change(store, patch_key(1, "embedding"))
     job = gq.Job.open(store)
     assert job_status(job).next.startswith("graphquilt ")
-    with pytest.raises(JobError, match="were embedded again after it was aligned"):
+    with pytest.raises(JobError, match="was aligned with embedded patches"):
         _ = job.embedding
     job.stitch()
     assert not np.array_equal(job.embedding, before)

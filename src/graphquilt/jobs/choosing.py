@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.arrays import BoolArray, FloatArray, Int64Array
+from graphquilt.arrays import FloatArray, Int64Array
 from graphquilt.embedders import Embedder, Propagation, Signal
-from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.errors import InputError, JobError
 from graphquilt.evaluate import InvariantLogistic, Split
 from graphquilt.evaluate.positions import checked_labels
 from graphquilt.graph import Graph
@@ -91,8 +91,12 @@ def _candidates() -> dict[str, Signal]:
     return {"default": Signal(), "edges": replace(Signal.edges(), role=0.003), "near": near}
 
 
-def choose_signal(store: Store, graph: Graph, embedder: Embedder, labels: npt.ArrayLike, *, seed: int) -> Propagation:
+def choose_signal(
+    store: Store, graph: Graph, embedder: Embedder | tuple[Embedder, ...], labels: npt.ArrayLike, *, seed: int
+) -> Propagation:
     """Return the embedder with the signal that classifies best in cross-validation among the labelled nodes."""
+    if isinstance(embedder, tuple):
+        raise InputError("labels choose the signal of one embedder for all patches; here each patch has one.")
     if not isinstance(embedder, Propagation) or not (KEY in store or embedder.signal == Signal()):
         raise InputError(
             "labels choose among the signals of Propagation, and here the embedder is another, or its signal is given "
@@ -133,13 +137,3 @@ def signal_in_words(store: Store, embedder: object, graph: Graph | None) -> str 
     if choice is None or _candidates().get(str(choice.parameters.get("signal"))) != embedder.signal:
         return words
     return f"{choice.parameters['signal']}, chosen by {choice.parameters.get('labelled')} labels: {words}"
-
-
-def labels_used(store: Store, n_nodes: int) -> BoolArray | None:
-    """Return which nodes have labels that chose the signal of a job, (n,); None if it was not chosen by labels."""
-    if KEY not in store:
-        return None
-    used = np.asarray(store[KEY].arrays.get("used", np.empty(0)))
-    if used.shape != (n_nodes,) or used.dtype != bool:
-        raise FormatError(f"the record '{KEY}' of {store_name(store)} does not have one entry per node ({n_nodes}).")
-    return used

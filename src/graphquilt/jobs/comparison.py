@@ -24,12 +24,13 @@ from graphquilt.evaluate.positions import checked_embedding
 from graphquilt.files import write_text
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import describe, differences
-from graphquilt.jobs.evaluation import job_graph, record_evaluation, suited_score, without_choosing_labels
+from graphquilt.jobs.evaluation import record_evaluation, suited_score, without_choosing_labels
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.records import graph_fingerprint
 from graphquilt.jobs.result import Result
 from graphquilt.jobs.settings import UnavailableEmbedder
 from graphquilt.jobs.store import Record, record_digest, stored_record
+from graphquilt.linalg import nearest_orthogonal
 from graphquilt.progress import ProgressCallback
 
 _log = logging.getLogger(__name__)
@@ -40,12 +41,8 @@ FULL = "full"  # the record of the whole graph's embedding
 class Comparison(dict[str, Quality]):
     """The quality of each route: ``full`` (if there is one), ``l2g`` and ``no-trans``; printed, a table.
 
-    Attributes
-    ----------
-    points : mapping of str to array (k, 2)
-        The main directions of each route, for the same nodes, turned onto those of the first route.
-    classes : int array (k,) or None
-        The classes of these nodes.
+    ``points`` are the main directions (k, 2) of each route for the same nodes, turned onto those of the first route;
+    ``classes`` (k,) are the classes of these nodes.
     """
 
     def __init__(
@@ -132,7 +129,7 @@ def compare(
     ['full', 'l2g', 'no-trans']
     """
     opened = job.as_job() if isinstance(job, Result) else job if isinstance(job, Job) else Job.open(job)
-    graph = job_graph(opened) if graph is None else graph
+    graph = opened.require_graph() if graph is None else graph
     if opened.patch_graph.n_nodes != graph.n_nodes:
         raise JobError(f"{opened.name} is a job of {opened.patch_graph.n_nodes} nodes; this graph has {graph.n_nodes}.")
     if labels is not None:
@@ -154,7 +151,9 @@ def compare(
     rows = sample_rows(graph.n_nodes)
     points = {route: main_plane(np.asarray(X)[rows]) for route, X in embeddings.items()}
     classes = None if graph.labels is None else np.asarray(graph.labels)[rows]
-    return Comparison(routes, _turned(points), classes)
+    first = next(iter(points.values()))  # all are turned onto it, to look alike where they are alike
+    turned = {route: each @ nearest_orthogonal(each.T @ first) for route, each in points.items()}
+    return Comparison(routes, turned, classes)
 
 
 def _whole_embedding(
@@ -188,13 +187,3 @@ def _whole_embedding(
         return None
     job.store[FULL] = Record({"embedding": np.asarray(fit.embedding)}, parameters)
     return fit.embedding
-
-
-def _turned(points: Mapping[str, Float64Array]) -> dict[str, Float64Array]:
-    """Return all points turned onto the first, to look alike where they are alike."""
-    first = next(iter(points.values()))
-    turned = {}
-    for route, each in points.items():
-        U, _, V = np.linalg.svd(each.T @ first)
-        turned[route] = each @ (U @ V)
-    return turned

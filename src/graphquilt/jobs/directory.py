@@ -43,7 +43,7 @@ from graphquilt.files.checksums import (
 from graphquilt.files.stamps import stamp
 from graphquilt.files.writing import folder_lock
 from graphquilt.jobs.store import Record, Store, store_folder
-from graphquilt.jobs.versions import put_in_place
+from graphquilt.jobs.versions import NEXT, put_in_place
 
 FORMAT = "graphquilt job"
 VERSION = 3
@@ -183,6 +183,12 @@ class DirectoryStore:
                 marker_path.with_suffix(".npy").unlink(missing_ok=True)
             sync_folder(marker_path.parent)
 
+    def keys(self) -> list[str]:
+        """Return the keys of all records, damaged ones included."""
+        paths = (path.relative_to(self.folder) for path in self.folder.rglob("*.json"))
+        others = (JOB, "graph", NEXT)  # not records of this version
+        return sorted(path.with_suffix("").as_posix() for path in paths if path.parts[0] not in others)
+
     def digest(self, key: str) -> str:
         """Return the digest of a record from its marker, without reading its data."""
         marker = self._open_marker(key)[1]
@@ -214,23 +220,18 @@ class DirectoryStore:
         except FormatError as error:
             raise FormatError(f"{str(error).removesuffix('.')}; {again}") from error
         version, file, arrays = marker.get("format"), marker.get("file"), marker.get("arrays")
-        if not is_size(version) or not isinstance(marker.get("parameters"), dict):
-            raise FormatError(f"{path} is not a marker of a graphquilt job; {again}")
-        _refuse_newer(path, version)
-        if version < VERSION:
-            raise FormatError(
-                f"{path} is not a marker of job format {VERSION} but of {version}; {again} docs/job-format.md says "
-                "what a marker has."
-            )
+        if is_size(version) and version > VERSION:
+            raise _newer(path, version)
+        sound = is_size(version) and version == VERSION and isinstance(marker.get("parameters"), dict)
         if file is not None:
             named = isinstance(arrays, dict) and len(arrays) > 0 and all(map(is_array_entry, arrays.values()))
-            if not (is_size(marker.get("bytes")) and is_checksum(marker.get("sha256")) and named):
-                raise FormatError(f"{path} is not a whole marker: bytes, sha256 or arrays is wrong; {again}")
-            if file not in (path.stem + ".npy", path.stem + ".npz"):
-                raise FormatError(f"{path} points to {str(file)[:80]!r}, which is not its own data file; {again}")
+            sound = sound and is_size(marker.get("bytes")) and is_checksum(marker.get("sha256")) and named
+            sound = sound and file in (path.stem + ".npy", path.stem + ".npz")
+        if not sound:
+            raise FormatError(f"{path} is not a marker of job format {VERSION} (docs/job-format.md); {again}")
         if not whole:
             raise FormatError(f"{path} does not have its own checksum: it was changed; {again}")
-        return None if file is None else path.with_name(file), marker
+        return None if file is None else path.with_name(str(file)), marker
 
     def _check_job(self) -> None:
         path = self.folder / JOB
@@ -251,14 +252,8 @@ class DirectoryStore:
         except FormatError:
             head, whole = {}, False
         version = head.get("version")
-        if head.get("format") == FORMAT and is_size(version):
-            _refuse_newer(path, version)
-            if version < VERSION:
-                raise JobError(
-                    f"{path} was written in job format {version}, whose records do not say what they were made "
-                    f"from; graphquilt {graphquilt.__version__} reads format {VERSION}. Make the job again in "
-                    "another folder, or use the release that made it; nothing was changed."
-                )
+        if head.get("format") == FORMAT and is_size(version) and version > VERSION:
+            raise _newer(path, version)
         if head.get("format") != FORMAT or version != VERSION or not whole:
             raise JobError(
                 f"{path} does not say that this is a graphquilt job, or was changed. If you are sure that it is a job "
@@ -337,9 +332,8 @@ def _own_file(record: Record, folder: Path) -> Path | None:
     return part
 
 
-def _refuse_newer(path: Path, version: int) -> None:
-    if version > VERSION:
-        raise JobError(
-            f"{path} was written in job format {version}, and graphquilt {graphquilt.__version__} knows formats up to "
-            f"{VERSION}. Use the newer graphquilt that made it, or another folder; nothing was changed."
-        )
+def _newer(path: Path, version: int) -> JobError:
+    return JobError(
+        f"{path} was written in job format {version}, and graphquilt {graphquilt.__version__} knows formats up to "
+        f"{VERSION}. Use the newer graphquilt that made it, or another folder; nothing was changed."
+    )

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from graphquilt.alignment import Alignment
 from graphquilt.arrays import Float64Array, FloatArray
-from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.errors import FormatError, JobError
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import differences, fingerprint
 from graphquilt.jobs.directory import DirectoryStore
@@ -28,7 +28,16 @@ from graphquilt.jobs.settings import JobSettings, readable_settings, stored_sett
 from graphquilt.jobs.source import open_graph, settle_graph
 from graphquilt.jobs.steps import cut_graph
 from graphquilt.jobs.stitching import stitch_job
-from graphquilt.jobs.store import Record, Store, combined_digest, locked, short_path, store_folder, store_name
+from graphquilt.jobs.store import (
+    Record,
+    Store,
+    combined_digest,
+    locked,
+    short_path,
+    store_folder,
+    store_name,
+    stored_record,
+)
 from graphquilt.jobs.tasks import PatchInputs
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback, report
@@ -74,53 +83,44 @@ class Job:
 
     @classmethod
     def begin(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
-        """Create a job, or resume the one that the store has; see :meth:`create` and :meth:`resume`."""
-        return (cls.create if readable_settings(store) == (None, None) else cls.resume)(store, settings, graph)
-
-    @classmethod
-    def create(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
-        """Create a job.
+        """Create a job, or resume the one that the store has, with the same or compatible settings.
 
         Parameters
         ----------
         store : Store
             One in a folder also gets a copy of the graph and the ids of its nodes.
         settings : JobSettings
-            Defaults are filled in for the graph.
+            Defaults are filled in for the graph. Damaged settings are written again, if these fit the records.
         graph : Graph, optional
-            Without it, the graph is read from ``settings.source``. A store with patches and neither is a job without a
-            graph: its patches can be embedded and stitched.
+            By default the one that the store has, or that of ``settings.source``. A store with patches and neither is a
+            job without a graph.
 
         Raises
         ------
         JobError
-            The store has a job already.
+            The job has other input, or was cut or embedded in another way.
         """
+        return (cls.create if readable_settings(store) == (None, None) else cls.resume)(store, settings, graph)
+
+    @classmethod
+    def create(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
+        """Create a job, as :meth:`begin` does; refuse a store that has one."""
         if readable_settings(store) != (None, None):
             raise JobError(f"{store_name(store)} has a job already; resume it, or use another folder.")
         job = cls(store, *settle_graph(store, settings, graph, None))
-        job._revise(None, None)
+        job._revise(None)
         return job
 
     @classmethod
     def resume(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
-        """Resume the job of a store, with the same or compatible settings.
-
-        Without ``graph``, the graph is opened where the store has it, or read from ``settings.source`` if that has
-        changed. Settings that are damaged are written again, if these can be those of the job.
-
-        Raises
-        ------
-        JobError
-            The store has no job, one with other input, or one that was cut or embedded in another way.
-        """
+        """Resume the job of a store, as :meth:`begin` does; refuse a store that has none."""
         stored, damage = readable_settings(store)
         if stored is None and damage is None:
             raise JobError(f"{store_name(store)} has no job to resume; create one.")
         if damage is not None and graph is None and settings.source.path is None and "patch_graph" in store:
             raise damage
         job = cls(store, *settle_graph(store, settings, graph, stored, damage))
-        job._revise(stored, None)
+        job._revise(stored)
         return job
 
     @classmethod
@@ -139,9 +139,6 @@ class Job:
                 f"{store_name(store)} has patches but no settings, which say how they are embedded and stitched. Give "
                 "them once in Python: Job.begin(store, JobSettings(embedder=...))."
             )
-        folder = store_folder(store)
-        if folder is not None and not folder.exists():
-            raise JobError(f"{store_name(store)} does not exist; check the path, or make a job (graphquilt embed).")
         if settings is None:
             raise JobError(f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt embed).")
         return cls(store, settings, open_graph(store, settings.source))
@@ -155,11 +152,9 @@ class Job:
         job._revise(self.settings, only)
         return job
 
-    def _revise(self, before: JobSettings | None, only: Sequence[int] | None) -> None:
+    def _revise(self, before: JobSettings | None, only: Sequence[int] | None = None) -> None:
         parameters = self.settings.to_parameters()
-        if before is not None and before.to_parameters() == parameters:
-            return
-        if only is not None and len(only) == 0:
+        if (before is not None and before.to_parameters() == parameters) or (only is not None and len(only) == 0):
             return  # a shard of no patches writes nothing, and two of them do not stop each other
         with locked(self.store, None if only is None else shard_name(only)):
             self.settings.check_records(self.store)
@@ -169,9 +164,7 @@ class Job:
         """Return the job with the signal that labels (n,) choose, -1 for none; see :func:`graphquilt.embed`."""
         from graphquilt.jobs.choosing import choose_signal
 
-        if isinstance(self.settings.embedder, tuple):
-            raise InputError("labels choose the signal of one embedder for all patches; this job has one for each.")
-        graph, seed = self._need_graph(), self.settings.seed
+        graph, seed = self.require_graph(), self.settings.seed
         with locked(self.store):
             embedder = choose_signal(self.store, graph, self.settings.embedder, labels, seed=seed)
         return self.revise(replace(self.settings, embedder=embedder))
@@ -214,15 +207,10 @@ class Job:
         """
         if "alignment" not in self.store:
             raise JobError(f"{self.name} is not aligned yet; {self._next_step('stitch it first')}")
-        record = self.store["alignment"]
-        wanted = self.settings.stitching
+        record, wanted = self.store["alignment"], self._aligned_from()
         changes = differences({name: record.parameters.get(name) for name in wanted}, wanted)
         if changes:
             raise JobError(f"{self.name} was aligned with {changes}; {self._next_step('stitch it again')}")
-        if record.parameters.get("embeddings") != self._embeddings_digest():
-            raise JobError(
-                f"patches of {self.name} were embedded again after it was aligned; {self._next_step('stitch it again')}"
-            )
         return Alignment.from_arrays(record.arrays)
 
     @property
@@ -261,22 +249,19 @@ class Job:
 
     def cut(self, *, progress: ProgressCallback | None = None) -> PatchGraph:
         """Cut the graph into patches, or open the patches that were cut; see :func:`graphquilt.cut`."""
-        try:
-            whole = "patch_graph" in self.store and bool(self.store["patch_graph"].arrays)
-        except FormatError:
-            whole = False
+        record = stored_record(self.store, "patch_graph")
+        whole = record is not None and bool(record.arrays)
         if not whole:
             check_room(self, "fennel", "clusters", "patches")
-        lock = contextlib.nullcontext() if whole else locked(self.store)
-        with lock:
-            return cut_graph(self._need_graph(), self.settings, self.store, progress)
+        with contextlib.nullcontext() if whole else locked(self.store):
+            return cut_graph(self.require_graph(), self.settings, self.store, progress)
 
     def write_patches(self, *, progress: ProgressCallback | None = None) -> None:
         """Write the data of every patch, for machines that do not have the graph.
 
         A job does not need this: its patches are cut from the graph when they are embedded.
         """
-        settings, patches, graph, survey = self.settings, self.patch_graph, self._need_graph(), None
+        settings, patches, graph, survey = self.settings, self.patch_graph, self.require_graph(), None
         with locked(self.store):
             if settings.recipe.start:
                 embedder = settings.embedders[0]
@@ -284,7 +269,7 @@ class Job:
             data = PatchInputs(graph, patches.node_sets, survey, patch_graph_fingerprint(patches))
             for k in range(patches.n_patches):
                 key = patch_key(k, "graph")
-                if key not in self.store or not data.suits(self.store[key].parameters):
+                if stored_record(self.store, key, data.made_from) is None:
                     self.store[key] = data.record(k)
                 report(progress, "patch data", k + 1, patches.n_patches)
 
@@ -334,8 +319,7 @@ class Job:
 
     def keep_alignment(self, alignment: Alignment) -> Record:
         """Write the alignment of the patches to the store."""
-        record = Record(alignment.to_arrays(), {**self.settings.stitching, "embeddings": self._embeddings_digest()})
-        self.store["alignment"] = record
+        self.store["alignment"] = record = Record(alignment.to_arrays(), self._aligned_from())
         return record
 
     def keep(self, alignment: Alignment, X: FloatArray, cost: Mapping[str, float]) -> None:
@@ -344,13 +328,12 @@ class Job:
         parameters = {"n_nodes": X.shape[0], "dim": X.shape[1], "alignment": _alignment_fingerprint(record)}
         self.store["embedding"] = Record({"embedding": X}, {**parameters, **cost})
 
-    def _embeddings_digest(self) -> str | None:
-        """Return the digest of all embedded patches with their nodes, or None if some are missing or damaged."""
-        keys = ["patch_graph", *(patch_key(k, "embedding") for k in range(self.n_wanted))]
-        try:
-            return combined_digest(self.store, keys)
-        except (KeyError, FormatError):
-            return None
+    def _aligned_from(self) -> dict[str, object]:
+        """Return what the alignment is made from; the digest of the embedded patches is None if some are missing."""
+        keys, digest = ["patch_graph", *(patch_key(k, "embedding") for k in range(self.n_wanted))], None
+        with contextlib.suppress(KeyError, FormatError):
+            digest = combined_digest(self.store, keys)
+        return {**self.settings.stitching, "embedded_patches": digest}
 
     def _next_step(self, stitching: str) -> str:
         """Return the command that leads to an embedding: patches come before the alignment."""
@@ -376,11 +359,12 @@ class Job:
         numbers = range(self.n_wanted) if only is None else only
         return sum(patch_key(k, "embedding") in self.store for k in numbers)
 
-    def _need_graph(self) -> Graph:
+    def require_graph(self) -> Graph:
+        """Return the graph, or refuse a job that was made from patches alone."""
         if self.graph is None:
             raise JobError(
-                f"{self.name} has no graph, because it was made from patches alone: in Python, Job(store, settings, "
-                "graph) is the job with a graph that you have."
+                f"{self.name} has no graph, because it was made from patches alone. In Python, Job(store, settings, "
+                "graph) and gq.compare(job, graph=graph) take one that you have."
             )
         return self.graph
 

@@ -18,7 +18,7 @@ from graphquilt.errors import FormatError, InputError, JobError, QuiltError
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import describe, differences
 from graphquilt.jobs.options import Recipe
-from graphquilt.jobs.records import patch_key, patch_seed
+from graphquilt.jobs.records import check_embedder, keep_patch_graph, patch_key, patch_seed
 from graphquilt.jobs.result import EmbeddedPatches
 from graphquilt.jobs.settings import JobSettings, default_embedders, resolve_recipe
 from graphquilt.jobs.store import Record, Store, combined_digest, store_name
@@ -47,11 +47,8 @@ def embed_patches(
     """Embed the induced subgraph of every patch, each with its own seed.
 
     If the embedder has a shared start and the recipe allows it, the whole graph is surveyed, every patch contributes
-    a sum, and all patches are then embedded in the frame that the sums define. Otherwise no patch knows anything
-    of another.
-
-    The result does not depend on the executor, the order, the number of workers, or on whether the work was
-    interrupted and resumed.
+    a sum, and all patches are then embedded in the frame that the sums define. The result does not depend on the
+    executor, the order, the number of workers, or on whether the work was interrupted and resumed.
 
     Parameters
     ----------
@@ -60,21 +57,17 @@ def embed_patches(
     patch_graph : PatchGraph
     embedder : Embedder, function, object with ``fit_transform``, or sequence of these, optional
         One for all patches, or one for each; by default the one that the graph was cut for, or
-        :class:`graphquilt.Propagation`. Of a function, the first patch shows in how many dimensions it embeds;
-        ``FunctionEmbedder(function, dim)`` says it before, and saves that one call.
+        :class:`graphquilt.Propagation`. Of a function, the first patch shows in how many dimensions it embeds.
     seed : int, optional
         Patch k is embedded with ``patch_seed(seed, k)``; by default the seed of the cut, or 0.
     recipe : Recipe, optional
-        By default the one that the graph was cut for, or ``Recipe.shared()``.
-        With ``runs``, every patch is embedded that often with other seeds, and the result has the patches of
-        ``patch_graph.repeat(runs)``, whose edges align them; a store that has some of the runs already gets the others.
-        An embedder with an ``init_seed`` starts run r from ``init_seed + r``. ``start`` allows the shared start.
+        By default the one that the graph was cut for, or ``Recipe.shared()``. With ``runs``, the result has the patches
+        of ``patch_graph.repeat(runs)``; an embedder with an ``init_seed`` starts run r from ``init_seed + r``.
     executor : concurrent.futures.Executor, optional
         Threads, :class:`graphquilt.Processes`, ``Client(...).get_executor(pure=False)`` of Dask,
         ``MPIPoolExecutor`` of mpi4py; None is a plain loop in this process.
     store : Store, optional
         Where patches and embeddings are kept. What it has already, made from the same things, is not made again.
-        Workers read and write a store in a folder themselves; only a few numbers per patch travel.
     progress : callable, optional
         Called with a :class:`graphquilt.progress.Progress` after each patch (stages ``"start"`` and ``"patches"``).
     retries : int
@@ -124,7 +117,11 @@ def embed_patches(
             retries=retries,
             lock=lock,
         )
-        run.begin()
+        check_embedder(run.store, run.embedders, settings.seed)
+        if "patch_graph" not in run.store and len(wanted):
+            run.take_lock()
+        if "patch_graph" in run.store or len(wanted):  # a shard of no patches writes nothing
+            keep_patch_graph(run.store, patch_graph, graph)
         PatchSweep(run, "embedding", make_starts(run)).work_through(wanted)
         which = wanted if run.is_shard else None
         return EmbeddedPatches(run.store, run.repeated.node_sets, which=which, settings=settings, graph=graph)
@@ -163,13 +160,12 @@ def _with_dims(
     several = isinstance(given, Sequence) and not isinstance(given, str)
     embedders = []
     for value in given if several else [given]:
-        silent = not hasattr(value, "dim") and getattr(value, "n_components", None) is None
+        dim, silent = None, not hasattr(value, "dim") and getattr(value, "n_components", None) is None
         if silent and callable(getattr(value, "fit_transform", value)) and graph is not None:
             first = graph.subgraph(patch_graph.node_sets[0])
             width = np.shape(as_embedder(value, 1)(first, patch_seed(seed, 0)))
-            embedders.append(as_embedder(value, width[1] if len(width) == 2 else 1))
-        else:
-            embedders.append(as_embedder(value))
+            dim = width[1] if len(width) == 2 else 1
+        embedders.append(as_embedder(value, dim))
     return tuple(embedders) if several else embedders[0]
 
 
@@ -218,21 +214,16 @@ def _stored_start(run: EmbeddingRun, r: int, step: int, before: Start | None) ->
     key = f"starts/{r}/{step}"
     try:
         record = run.store[key]
+        taken = run.reused.get(key) == record.digest
+        wanted = {} if taken else _parameters(run, r, step, before)
+        changes = differences({name: record.parameters.get(name) for name in wanted}, wanted)
+        if changes:
+            raise FormatError(f"it was made with {changes}")
+        elsewhere = taken or run.sample is not None  # patches have kept nothing for it
+        start = Start(record.arrays, record.digest, key, None if elsewhere else f"kept{step}")
+        _ = _embedder(run, r, start).complete
     except KeyError:
         return None
-    except FormatError as error:
-        _log.warning("the shared start is made again: %s", error)
-        return None
-    taken = run.reused.get(key) == record.digest
-    wanted = {} if taken else _parameters(run, r, step, before)
-    changes = differences({name: record.parameters.get(name) for name in wanted}, wanted)
-    if changes:
-        _log.warning("the shared start is made again: it was made with %s", changes)
-        return None
-    elsewhere = taken or run.sample is not None  # patches have kept nothing for it
-    start = Start(record.arrays, record.digest, key, None if elsewhere else f"kept{step}")
-    try:
-        _ = _embedder(run, r, start).complete
     except Exception as error:  # the embedder may say anything of a start that it did not make
         _log.warning("the shared start is made again: %s", error)
         return None
@@ -249,10 +240,9 @@ def _make_start(run: EmbeddingRun, r: int, step: int, before: Start | None) -> S
         start = _stored_start(run, r, step, before)
         if start is not None:
             return start
-        embedder, keys = _embedder(run, r, before), [patch_key(patch, content) for patch in patches]
-        kept = (run.store[key].arrays for key in keys) if run.sample is None else _prepared_sample(run, embedder)
-        arrays = _combine(run, embedder, kept, content)
-        key = f"starts/{r}/{step}"
+        kept = (run.store[patch_key(patch, content)].arrays for patch in patches)
+        embedder, key = _embedder(run, r, before), f"starts/{r}/{step}"
+        arrays = _combine(run, embedder, kept if run.sample is None else _prepared_sample(run, embedder), content)
         run.store[key] = Record(arrays, _parameters(run, r, step, before))
         return Start(arrays, run.store[key].digest, key, content if run.sample is None else None)
 

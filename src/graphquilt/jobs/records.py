@@ -17,8 +17,8 @@ from graphquilt.embedders.shared_start import Survey, shares_start
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files import is_size
 from graphquilt.graph import Graph
-from graphquilt.graph.checks import ColumnCheck, check_rows
-from graphquilt.graph.files import folder_version, graph_checksums
+from graphquilt.graph.checks import check_rows
+from graphquilt.graph.files import folder_version, graph_checksums, sparse_features
 from graphquilt.jobs.description import describe, differences, fingerprint
 from graphquilt.jobs.store import Parameters, Record, Store, record_digest, store_name, stored_record
 from graphquilt.patches import CoarseGraph, NodeSets, PatchGraph, coarse_graph, fine_clusters, is_large
@@ -223,11 +223,11 @@ def graph_record(nodes: IntArray, graph: Graph, far: FarField | None = None) -> 
         arrays["weights"] = np.asarray(graph.weights)
     if sp.issparse(graph.features):
         features = sp.csr_array(graph.features)
-        arrays |= {f"features_{part}": getattr(features, part) for part in ("data", "indices", "indptr")}
+        parts = ("data", "indices", "indptr", "shape")
+        arrays |= {f"features_{part}": np.asarray(getattr(features, part)) for part in parts}
     elif graph.features is not None:
         arrays["features"] = np.asarray(graph.features)
-    shape = None if graph.features is None else [int(size) for size in graph.features.shape]
-    parameters: dict[str, object] = {"directed": graph.directed, "features": shape}
+    parameters: dict[str, object] = {"directed": graph.directed}
     if far is not None:
         arrays |= {f"survey_{name}": np.asarray(array) for name, array in far.nodes.items()}
         arrays |= {"far_indptr": np.asarray(far.indptr), "far_clusters": np.asarray(far.clusters)}
@@ -248,7 +248,7 @@ def graph_of(record: Record) -> tuple[AnyArray, Graph, FarField | None]:
             arrays["indptr"],
             arrays["indices"],
             arrays.get("weights"),
-            features=_sparse_features(arrays, parameters) if "features_data" in arrays else arrays.get("features"),
+            features=sparse_features(arrays, "features") if "features_data" in arrays else arrays.get("features"),
             node_ids=arrays["nodes"],
             directed=bool(parameters.get("directed", False)),
         )
@@ -267,24 +267,15 @@ def _far_of(arrays: Mapping[str, AnyArray], parameters: Parameters, n: int) -> F
     nodes = {name.removeprefix("survey_"): array for name, array in arrays.items() if name.startswith("survey_")}
     if any(array.ndim == 0 or len(array) != n for array in nodes.values()):
         raise FormatError(f"the survey in a patch's record does not have one row for each of {n} nodes.")
-    indptr, clusters, weights = arrays["far_indptr"], arrays.get("far_clusters"), arrays.get("far_weights")
-    whole = all(array is not None and array.ndim == 1 and array.dtype.kind in "iu" for array in (indptr, clusters))
-    if clusters is None or not whole or len(indptr) not in (n + 1, 2 * n + 1):
-        raise FormatError(f"the edges that leave a patch of {n} nodes are not one list of clusters per node.")
+    indptr, clusters, weights = arrays["far_indptr"], arrays.get("far_clusters", np.empty(0)), arrays.get("far_weights")
     try:
+        if any(array.ndim != 1 or array.dtype.kind not in "iu" for array in (indptr, clusters)):
+            raise InputError("they are not one list of clusters per node")
+        if len(indptr) not in (n + 1, 2 * n + 1):
+            raise InputError(f"there are {len(indptr)} offsets")
         check_rows(np.asarray(indptr), len(clusters))
+        if weights is not None and (weights.shape != clusters.shape or not np.isfinite(weights).all()):
+            raise InputError(f"their weights are not {len(clusters)} finite numbers")
     except InputError as error:
-        raise FormatError(f"the edges that leave a patch of {n} nodes cannot be read: {error}") from error
-    if weights is not None and (weights.shape != clusters.shape or not np.isfinite(weights).all()):
-        raise FormatError(f"{len(clusters)} edges leave a patch, and their weights are not as many finite numbers.")
+        raise FormatError(f"the edges that leave a patch of {n} nodes cannot be read: {error}.") from error
     return FarField(n_nodes, nodes, {}, np.asarray(indptr), np.asarray(clusters), weights)
-
-
-def _sparse_features(arrays: Mapping[str, AnyArray], parameters: Parameters) -> sp.csr_array:
-    data, indices, indptr = (np.asarray(arrays[f"features_{part}"]) for part in ("data", "indices", "indptr"))
-    shape = parameters.get("features")
-    if not isinstance(shape, list) or len(shape) != 2 or not all(type(size) is int and size >= 0 for size in shape):
-        raise FormatError(f"a patch's record gives {shape!r} as the shape of its features; two numbers belong there.")
-    check_rows(indptr, len(indices))
-    ColumnCheck(indptr, shape[1], ascending=False)(indices)
-    return sp.csr_array((data, indices, indptr), shape=(shape[0], shape[1]))

@@ -51,18 +51,7 @@ class UnavailableEmbedder:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
-    """How a job is made: from which graph, cut how, embedded by what, stitched how.
-
-    Attributes
-    ----------
-    embedder : Embedder or tuple of Embedder
-        One for all patches, or one for each.
-    cutting : Cutting
-    recipe : Recipe
-    seed : int
-        Seed of all random choices.
-    source : Source
-    """
+    """How a job is made: from which graph, cut how, embedded by what (for all patches, or each), stitched how."""
 
     embedder: Embedders
     cutting: Cutting = Cutting()
@@ -103,7 +92,9 @@ class JobSettings:
     @property
     def stitching(self) -> dict[str, object]:
         """What decides the outcome of stitching embedded patches."""
-        return self.recipe.stitching(self.motions)
+        names = ("robust", "branching", "coverage", "refine", "runs", "precision")
+        motions = dataclasses.asdict(self.recipe.undone(self.motions))
+        return {"motions": motions, **{name: plain(getattr(self.recipe, name)) for name in names}}
 
     def resolved(self, graph: Graph | None) -> JobSettings:
         """Return the settings with every default filled in for one graph, and the embedder tuned by the recipe."""
@@ -154,7 +145,7 @@ class JobSettings:
             described = parameters["embedder"]
             several = isinstance(described, list)
             return cls(
-                embedder=tuple(embedder(one) for one in described) if several else embedder(described),  # type: ignore[attr-defined]
+                embedder=tuple(map(embedder, described)) if several else embedder(described),  # type: ignore[call-overload]
                 cutting=Cutting(**restore_values(parameters["cutting"], UnavailableEmbedder)),  # type: ignore[arg-type]
                 recipe=Recipe(**restore_values(parameters["recipe"], UnavailableEmbedder)),  # type: ignore[arg-type]
                 seed=seed,

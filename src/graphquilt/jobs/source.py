@@ -1,4 +1,4 @@
-"""The graph of a job: the input that it is read from, its copy in the folder of the job, and the ids of its nodes."""
+"""The graph of a job: the input that it is read from, and its copy in the folder of the job."""
 
 from __future__ import annotations
 
@@ -11,25 +11,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-import numpy as np
-
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files import check_inside, map_array, translate_disk_errors
 from graphquilt.files.checksums import file_checksum, is_checksum
 from graphquilt.files.stamps import is_settled, large_file, reference, stamp
 from graphquilt.graph import BadRows, Duplicates, Graph, read_edges, read_recent_edges
-from graphquilt.graph.files import attach, unverified, with_checksums
-from graphquilt.graph.files import open_graph as open_folder
+from graphquilt.graph.files import attach, with_checksums
 from graphquilt.jobs.description import differences
 from graphquilt.jobs.directory import JOB, DirectoryStore
 from graphquilt.jobs.records import graph_fingerprint
-from graphquilt.jobs.store import Record, Store, locked, store_folder, store_name
+from graphquilt.jobs.store import Store, locked, store_folder, store_name
 
 if TYPE_CHECKING:
     from graphquilt.jobs.settings import JobSettings
 
-_IDS = "node_ids"
 _log = logging.getLogger(__name__)
 
 
@@ -145,10 +141,8 @@ def _features_checksum(path: Path) -> str:
 
 def read_array(path: str | Path | None, content: str) -> AnyArray | None:
     """Open an array (.npy), memory-mapped; ``content`` says what it is to hold."""
-    if path is None:
-        return None
     try:
-        return map_array(Path(path))
+        return None if path is None else map_array(Path(path))
     except FileNotFoundError as error:
         raise FormatError(f"{path} cannot be read as {content}: it does not exist.") from error
     except (OSError, FormatError) as error:
@@ -185,7 +179,14 @@ def settle_graph(
     graph = None if graph is None else with_checksums(graph)
     source = replace(source, fingerprint=None if graph is None else graph_fingerprint(graph))
     if stored is not None and stored.source.fingerprint != source.fingerprint:
-        _refuse_other_input(store, stored.source, source)
+        if "patch_graph" in store:
+            changes = differences(stored.source.input(), source.input()) or (
+                f"graph with fingerprint {stored.source.fingerprint} (now {source.fingerprint})"
+            )
+            raise JobError(
+                f"{store_name(store)} was made from other input: {changes}. Use another folder, or remove this "
+                "one first."
+            )
         keep = True
     elif stored is not None:
         source = stored.source
@@ -195,26 +196,15 @@ def settle_graph(
         _log.warning("the settings are written again: %s", damage)
     folder = store_folder(store)
     if graph is not None and folder is not None:
-        if keep or (given and not _is_kept(store, source, graph)):
+        if keep or (given and graph.folder is None and not _is_kept(store, source)):
             with locked(store):
                 settings = replace(settings, source=keep_graph(store, source, graph))
         graph = with_checksums(graph, str(folder / str(settings.source.graph)))
     return settings, graph
 
 
-def _refuse_other_input(store: Store, stored: Source, source: Source) -> None:
-    """Refuse another graph than the one whose patches the store has."""
-    if "patch_graph" in store:
-        changes = differences(stored.input(), source.input()) or (
-            f"graph with fingerprint {stored.fingerprint} (now {source.fingerprint})"
-        )
-        raise JobError(
-            f"{store_name(store)} was made from other input: {changes}. Use another folder, or remove this one first."
-        )
-
-
 def keep_graph(store: Store, source: Source, graph: Graph) -> Source:
-    """Keep a graph, unless it is in a graph folder of its own, and its node ids; return the source that says where."""
+    """Keep a graph, unless it is in a graph folder of its own; return the source that says where."""
     job = store_folder(store)
     assert job is not None
     DirectoryStore(job).create()  # first: a folder with a graph and nothing else in it is not known as a job
@@ -224,41 +214,31 @@ def keep_graph(store: Store, source: Source, graph: Graph) -> Source:
             folder = graph.folder
         else:
             check_inside(job / "graph", job)
-            file = large_file(graph.features)
-            graph.save(job / "graph") if file is None else _save_referring(graph, job / "graph", file)
-    ids = graph.node_ids
-    arrays = {} if ids is None else {_IDS: ids.astype(str) if ids.dtype.hasobject else ids}
-    store[_IDS] = Record(arrays, {"n_nodes": graph.n_nodes, "ids": "0..n-1" if ids is None else "given"})
+            features = large_file(graph.features)  # stay in their file
+            csr = graph.indptr, graph.indices, graph.weights
+            others: dict[str, Any] = {"labels": graph.labels, "node_ids": graph.node_ids, "directed": graph.directed}
+            (graph if features is None else Graph.from_arrays(*csr, **others)).save(job / "graph")
+            if features is not None:
+                attach(job / "graph", features=features)
     return replace(source, graph=folder)
 
 
-def _save_referring(graph: Graph, folder: Path, features: Path) -> None:
-    """Write a graph whose features stay in their file."""
-    csr = graph.indptr, graph.indices, graph.weights
-    edges = Graph.from_arrays(*csr, labels=graph.labels, node_ids=graph.node_ids, directed=graph.directed)
-    edges.save(folder)
-    attach(folder, features=features)
-
-
-def _is_kept(store: Store, source: Source, graph: Graph) -> bool:
-    """Return whether a job has the ids of its nodes, and the graph if that was only in memory; say so if not."""
-    what = "node ids are"
+def _is_kept(store: Store, source: Source) -> bool:
+    """Return whether a store has the graph, and log why if not."""
     try:
-        node_ids(store, graph.n_nodes)
-        what = "graph is"
-        if graph.folder is None:
-            open_graph(store, source)
+        open_graph(store, source)
     except (JobError, FormatError) as error:
-        _log.warning("the %s written again: %s", what, error)
+        _log.warning("the graph is written again: %s", error)
         return False
     return True
 
 
 def open_graph(store: Store, source: Source) -> Graph | None:
     """Open the graph that a job was begun with, None if the store does not have it; refuse another in its place."""
-    path = _folder(store, source)
-    if path is None:
+    folder = store_folder(store)
+    if source.graph is None or folder is None:
         return None
+    path = folder / source.graph
     graph = Graph.open(path)
     if graph_fingerprint(graph) != source.fingerprint:
         raise JobError(
@@ -267,36 +247,3 @@ def open_graph(store: Store, source: Source) -> Graph | None:
             "the job."
         )
     return graph
-
-
-def graph_damage(store: Store, source: Source) -> tuple[list[str], list[str]]:
-    """Read the whole graph of a job; return what is damaged, and what has no checksum to compare it with."""
-    path = _folder(store, source)
-    if path is None:
-        return [], []
-    try:
-        open_folder(path, verify=True)
-        sentence = unverified(path)
-    except FormatError as error:
-        return [str(error)], []
-    return [], [] if sentence is None else [sentence]
-
-
-def _folder(store: Store, source: Source) -> Path | None:
-    folder = store_folder(store)
-    return None if source.graph is None or folder is None else folder / source.graph
-
-
-def node_ids(store: Store, n_nodes: int) -> AnyArray:
-    """Return the ids that :func:`settle_graph` stored."""
-    remedy = "Run the job again with its edges (graphquilt embed EDGES --out JOB), or begin it again in another folder"
-    try:
-        record = store[_IDS]
-    except (KeyError, FormatError) as error:
-        problem = "are not there" if isinstance(error, KeyError) else f"are damaged: {error}"
-        raise JobError(f"the node ids of {store_name(store)} {problem}. {remedy}.".replace(".. ", ". ")) from error
-    numbered = record.parameters.get("ids") == "0..n-1"
-    ids: AnyArray | None = np.arange(n_nodes) if numbered else record.arrays.get(_IDS)
-    if ids is None or ids.shape != (n_nodes,) or record.parameters.get("n_nodes") != n_nodes:
-        raise JobError(f"the node ids of {store_name(store)} do not fit its embedding of {n_nodes} rows. {remedy}.")
-    return ids

@@ -17,6 +17,7 @@ from graphquilt.embedders import Propagation
 from graphquilt.embedders.shared_start import shares_start
 from graphquilt.errors import FormatError, JobError, QuiltError
 from graphquilt.files.writing import lock_holders
+from graphquilt.graph.files import open_graph, unverified
 from graphquilt.jobs.choosing import signal_in_words
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.evaluation import current_evaluation
@@ -24,7 +25,6 @@ from graphquilt.jobs.job import Job
 from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.records import patch_key
-from graphquilt.jobs.source import graph_damage
 from graphquilt.jobs.stitching import stitch
 from graphquilt.jobs.store import Store, short_path, store_folder
 from graphquilt.jobs.versions import history
@@ -94,9 +94,7 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
             advice = fit_advice(job)
     if not is_cut:
         advice = _cut_advice(job)
-    damaged, unverified = graph_damage(job.store, job.settings.source) if verify else ([], [])
-    folder = store_folder(job.store)
-    unread = job.store if folder is None else DirectoryStore(folder)  # one that has verified nothing yet
+    damaged, unchecked = _verify(job) if verify else (None, None)
     return JobStatus(
         job=job.name,
         settings=job.settings.to_parameters(),
@@ -108,8 +106,8 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
         signal=signal_in_words(job.store, job.settings.embedder, job.graph),
         verdict=word,
         advice=advice,
-        damaged=damaged + [text for key in _keys(job, is_cut) for text in _damage(unread, key)] if verify else None,
-        unverified=unverified if verify else None,
+        damaged=damaged,
+        unverified=unchecked,
         next=_next_command(job, advice, is_cut),
         history=history(job.store),
     )
@@ -141,7 +139,14 @@ def fit_advice(job: Job) -> list[Advice]:
         if error is not None and error < min(GOOD, float(errors.max()) / 2):
             worst = np.sort(job.patch_graph.edges[errors[: len(job.patch_graph.edges)].argmax()])
             why = f"Give all patches one frame: the error of patches {worst[0]} and {worst[1]} is then {error:.2g}"
-            advice.append(Advice(why, _again(job)))
+            path, words = job.settings.source.path, ["--embedder", "propagation", "--out"]
+            words = shlex.join([*words, f"{short_path(job.name)}-propagation"])
+            again = (
+                f"graphquilt embed {shlex.quote(short_path(path))} … {words}"
+                if path is not None
+                else (f"gq.embed(graph, …, embedder=gq.Propagation({job.settings.dim}))")
+            )
+            advice.append(Advice(why, again))
     return advice
 
 
@@ -205,15 +210,6 @@ def _stage(job: Job) -> tuple[str, list[str]]:
     return "patches", embeddings
 
 
-def _again(job: Job) -> str:
-    """Return what made the job, with an embedder that gives all patches one frame, in another folder."""
-    path = job.settings.source.path
-    if path is None:
-        return f"gq.embed(graph, …, embedder=gq.Propagation({job.settings.dim}))"
-    words = shlex.join(["--embedder", "propagation", "--out", f"{short_path(job.name)}-propagation"])
-    return f"graphquilt embed {shlex.quote(short_path(path))} … {words}"
-
-
 def _cut_advice(job: Job) -> list[Advice]:
     """Return how to resume a job whose graph is not cut yet; nothing if the graph was not read from a file."""
     settings = job.settings
@@ -253,25 +249,20 @@ def _parameters(store: Store, key: str) -> dict[str, object] | None:
         return {"damaged": str(error)}
 
 
-def _keys(job: Job, is_cut: bool) -> Iterator[str]:
-    yield from ("settings", "node_ids", *_RECORDS)
-    if not is_cut:
-        return
-    n_data, recipe = job.patch_graph.n_patches, job.settings.recipe
-    yield from (patch_key(k, "graph") for k in range(n_data))
-    yield from (patch_key(k, "embedding") for k in range(recipe.runs * n_data))
-    for step in itertools.count():
-        starts = [f"starts/{run}/{step}" for run in range(recipe.runs)]
-        if not any(key in job.store for key in starts):
-            return
-        yield from starts
-        yield from (patch_key(k, f"kept{step}") for k in range(recipe.runs * n_data))
-
-
-def _damage(store: Store, key: str) -> Iterator[str]:
+def _verify(job: Job) -> tuple[list[str], list[str]]:
+    """Read everything that a job has; return what is damaged, and what has no checksum to compare it with."""
+    folder, graph = store_folder(job.store), job.settings.source.graph
+    store = job.store if folder is None else DirectoryStore(folder)  # one that has verified nothing yet
+    damaged, unsaid = [], None
     try:
-        store[key]
-    except KeyError:
-        return
+        if folder is not None and graph is not None:
+            open_graph(folder / graph, verify=True)
+            unsaid = unverified(folder / graph)
     except FormatError as error:
-        yield str(error)
+        damaged.append(str(error))
+    for key in getattr(store, "keys", tuple)():
+        try:
+            store[key]
+        except FormatError as error:
+            damaged.append(str(error))
+    return damaged, [] if unsaid is None else [unsaid]

@@ -72,13 +72,10 @@ def embed(
     dim : int, optional
         By default that of the embedder, or 64.
     n_patches : int, optional
-        The short form of ``cutting=Cutting(n_patches)``; by default it follows from the size of the graph.
+        The short form of ``cutting=Cutting(n_patches)``.
     embedder : Embedder, function, object with ``fit_transform``, or sequence of these, optional
         By default :class:`graphquilt.Propagation`. See :func:`graphquilt.embedders.as_embedder`.
-    cutting : Cutting, optional
-        Partitioner, degree, overlap, edge weight and limits.
-    recipe : Recipe
-        Training runs, row weights and alignment options.
+    cutting, recipe : Cutting, Recipe
     seed : int
     choose_by : int array (n,), optional
         The class of each node, -1 for none: cross-validation among these labels chooses the signal of
@@ -86,8 +83,7 @@ def embed(
     executor : concurrent.futures.Executor, optional
         Works on the embeddings and on the comparison of overlaps.
     store : Store or path, optional
-        Keeps every result, and resumes an earlier run. With the path of a folder, or a
-        :class:`graphquilt.DirectoryStore`, the command line can resume the job too.
+        Keeps every result, and resumes an earlier run, of the command line too if it is a folder.
     progress : callable, optional
 
     Returns
@@ -116,8 +112,6 @@ def embed(
     if choose_by is not None:
         from graphquilt.jobs.choosing import choose_signal
 
-        if isinstance(embedders, tuple):
-            raise InputError("labels choose the signal of one embedder for all patches; there is one for each.")
         whole, source = source.read() if whole is None else whole, JobSettings.source
         embedders = choose_signal(records, whole, embedders, choose_by, seed=seed)
     cutting = Cutting.given(n_patches, cutting)
@@ -159,21 +153,11 @@ def cut(
     ----------
     graph : Graph
         Connected, unless the embedder needs no alignment; see :meth:`graphquilt.Graph.largest_component`.
-    n_patches : int, optional
-        The short form of ``cutting=Cutting(n_patches)``; by default it follows from the size of the graph.
-    embedder : Embedder, function, object with ``fit_transform``, or sequence of these, optional
-        What will embed the patches; it decides how many nodes overlaps need: dim + 1 where patches are rotated.
-    cutting : Cutting, optional
-    recipe : Recipe
-    seed : int
-        Seed of the partition and of the patch graph.
+    n_patches, embedder, cutting, recipe, seed
+        As in :func:`graphquilt.embed`. The embedder decides how many nodes overlaps need.
     store : Store, optional
         Keeps the cluster labels, and then the patch graph. Nothing in it is made twice.
     progress : callable, optional
-
-    Returns
-    -------
-    PatchGraph
 
     Raises
     ------
