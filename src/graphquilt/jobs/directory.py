@@ -60,11 +60,6 @@ class DirectoryStore:
     folder : path
         The job's folder; it is made when the first record is kept. A folder that holds other things is refused.
 
-    Raises
-    ------
-    JobError
-        The folder is not a job, or is one of another format.
-
     Notes
     -----
     A record that is read is checked against the SHA-256 in its marker once, and again when its file has changed;
@@ -123,29 +118,16 @@ class DirectoryStore:
             return Record({}, marker["parameters"])
         try:
             mark = stamp(data)
-            if mark[0] != marker["bytes"]:
+            seen = self._verified.get(key) == mark
+            if mark[0] != marker["bytes"] or not (seen or file_checksum(data) == marker["sha256"]):
                 raise FormatError(
-                    f"{data} has {mark[0]} bytes and its marker says {marker['bytes']}: it was cut short or is "
-                    "another file. It has to be made again."
+                    f"{data} does not have the {marker['bytes']} bytes, or the SHA-256, that its marker says: it was "
+                    "cut short or changed. It has to be made again."
                 )
-            if self._verified.get(key) != mark:
-                checksum = file_checksum(data)
-                if checksum != marker["sha256"]:
-                    raise FormatError(
-                        f"{data} does not have the SHA-256 that its marker says (found {checksum[:12]}…, marker "
-                        f"{str(marker['sha256'])[:12]}…): its bytes have changed. It has to be made again."
-                    )
-                self._verified[key] = mark
+            self._verified[key] = mark
             arrays = map_arrays(data, tuple(marker["arrays"]))
         except FileNotFoundError:
             raise FormatError(f"{data} is gone but its marker is there: it has to be made again.") from None
-        for name, array in arrays.items():
-            noted = marker["arrays"][name]
-            if list(array.shape) != noted["shape"] or array.dtype.str != noted["dtype"]:
-                raise FormatError(
-                    f"{data}: array {name} is {array.dtype.str} {array.shape}, its marker says {noted['dtype']} "
-                    f"{tuple(noted['shape'])}. It has to be made again."
-                )
         return Record(arrays, marker["parameters"], marker["sha256"])
 
     def __setitem__(self, key: str, record: Record) -> None:
@@ -262,32 +244,30 @@ class DirectoryStore:
 
 
 class FileClaims:
-    """Claims as locked bytes of one file: the operating system gives them back when their process ends."""
+    """Numbers that shards of a job claim, as locked bytes of one file; a claim ends with its process."""
 
     def __init__(self, folder: Path) -> None:
         import fcntl  # not on Windows
 
-        self._fcntl = fcntl
+        self._lockf, self._alone, self._free = fcntl.lockf, fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
         with translate_disk_errors(folder):
             self._handle = os.open(folder / "lock.claims", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
 
-    def __enter__(self) -> FileClaims:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Give all numbers back."""
         os.close(self._handle)
 
     def take(self, number: int) -> bool:
         """Claim a number; return whether no other process has claimed it."""
         try:
-            self._fcntl.lockf(self._handle, self._fcntl.LOCK_EX | self._fcntl.LOCK_NB, 1, number)
+            self._lockf(self._handle, self._alone, 1, number)
         except (BlockingIOError, PermissionError):
             return False
         return True
 
     def release(self, number: int) -> None:
         """Give a number back."""
-        self._fcntl.lockf(self._handle, self._fcntl.LOCK_UN, 1, number)
+        self._lockf(self._handle, self._free, 1, number)
 
 
 @contextlib.contextmanager

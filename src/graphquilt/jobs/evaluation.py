@@ -44,14 +44,8 @@ def evaluate_job(
 ) -> Evaluation:
     """Measure the embedding of a job, and record the result in the job.
 
-    Parameters
-    ----------
-    labels : array (n,), optional
-        A class for each node; by default those of the graph.
-    full : array (n, d), optional
-        An embedding of the whole graph to diagnose against.
-    diagnosis : bool
-        Also measure what local training, averaging and alignment lose.
+    ``labels`` (n,) are classes, by default those of the graph. With ``diagnosis``, also measure what local training,
+    averaging and alignment lose, with ``full`` (n, d) against an embedding of the whole graph.
     """
     X, graph, options = job.embedding, job.require_graph(), suited_score(job, options)
     if labels is not None:
@@ -189,16 +183,11 @@ def diagnose(
     full: npt.ArrayLike | None = None,
     options: EvaluationOptions = EvaluationOptions(),
 ) -> Diagnosis:
-    """Measure how much local training, averaging and alignment each lose.
+    """Measure how much local training, averaging and alignment each lose; for the arguments see :func:`compare`.
 
-    Parameters
-    ----------
-    graph, patches, alignment, weights, options
-        See :func:`compare`. If a patch was embedded in several runs, the first run represents it.
-    X : array (n, d), optional
-        The stitched embedding; by default the centroid.
-    full : array (n, d), optional
-        An embedding of the whole graph by the same method. Without it the loss of local training is unknown.
+    If a patch was embedded in several runs, the first run represents it. ``X`` (n, d) is the stitched embedding, by
+    default the centroid, and ``full`` (n, d) one of the whole graph by the same method: without it, the loss of local
+    training is unknown.
     """
     n = graph.n_nodes
     stitched = centroid(patches, alignment, weights=weights, n_nodes=n) if X is None else checked_embedding(X, n)

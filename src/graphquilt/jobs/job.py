@@ -22,7 +22,7 @@ from graphquilt.jobs.description import differences, fingerprint
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.plan import check_room
-from graphquilt.jobs.records import patch_graph_fingerprint, patch_key, shard_name, stored_patch_graph, survey_graph
+from graphquilt.jobs.records import patch_key, shard_name, stored_patch_graph
 from graphquilt.jobs.result import EmbeddedPatches
 from graphquilt.jobs.settings import JobSettings, readable_settings, stored_settings
 from graphquilt.jobs.source import open_graph, settle_graph
@@ -38,7 +38,7 @@ from graphquilt.jobs.store import (
     store_name,
     stored_record,
 )
-from graphquilt.jobs.tasks import PatchInputs
+from graphquilt.jobs.sweeps import EmbeddingRun
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback, report
 
@@ -125,13 +125,7 @@ class Job:
 
     @classmethod
     def open(cls, store: Store | str | os.PathLike[str]) -> Job:
-        """Open an existing job.
-
-        Raises
-        ------
-        JobError
-            The store has no job, or the graph of the job has changed.
-        """
+        """Open an existing job; refuse a store without one, and a job whose graph has changed."""
         store = DirectoryStore(store) if isinstance(store, str | os.PathLike) else store
         settings = stored_settings(store)
         if settings is None and "patch_graph" in store:
@@ -198,13 +192,7 @@ class Job:
 
     @property
     def alignment(self) -> Alignment:
-        """The alignment of the patches.
-
-        Raises
-        ------
-        JobError
-            There is none, or it was made with other settings than the job has now.
-        """
+        """The alignment of the patches; refuse one that was made with other settings or patches."""
         if "alignment" not in self.store:
             raise JobError(f"{self.name} is not aligned yet; {self._next_step('stitch it first')}")
         record, wanted = self.store["alignment"], self._aligned_from()
@@ -215,13 +203,7 @@ class Job:
 
     @property
     def embedding(self) -> FloatArray:
-        """The embedding, one row per node.
-
-        Raises
-        ------
-        JobError
-            There is none, or it does not belong to the alignment that the job has now.
-        """
+        """The embedding, one row per node; refuse one that does not belong to the alignment that the job has now."""
         if "embedding" not in self.store:
             raise JobError(f"{self.name} has no embedding yet; {self._next_step('stitch it first')}")
         record = self.store["embedding"]
@@ -261,17 +243,13 @@ class Job:
 
         A job does not need this: its patches are cut from the graph when they are embedded.
         """
-        settings, patches, graph, survey = self.settings, self.patch_graph, self.require_graph(), None
+        run = EmbeddingRun(self.require_graph(), self.patch_graph, self.settings, self.store, progress=progress)
         with locked(self.store):
-            if settings.recipe.start:
-                embedder = settings.embedders[0]
-                survey = survey_graph(self.store, graph, embedder, settings.seed, patches, progress=progress)
-            data = PatchInputs(graph, patches.node_sets, survey, patch_graph_fingerprint(patches))
-            for k in range(patches.n_patches):
+            for k in range(run.patch_graph.n_patches):
                 key = patch_key(k, "graph")
-                if stored_record(self.store, key, data.made_from) is None:
-                    self.store[key] = data.record(k)
-                report(progress, "patch data", k + 1, patches.n_patches)
+                if stored_record(self.store, key, run.inputs.made_from) is None:
+                    self.store[key] = run.inputs.record(k)
+                report(progress, "patch data", k + 1, run.patch_graph.n_patches)
 
     def embed(
         self,
@@ -290,10 +268,7 @@ class Job:
             check_room(self, "survey", "embedding", workers=int(getattr(executor, "n_workers", 1)))
         patches = embed_patches(
             self.graph,
-            patch_graph,
-            settings.embedder,
-            seed=settings.seed,
-            recipe=settings.recipe,
+            patch_graph.with_settings(settings.tuned(self.graph)),
             executor=executor,
             store=self.store,
             progress=progress,

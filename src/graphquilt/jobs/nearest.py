@@ -140,9 +140,9 @@ def node_row(ids: AnyArray, node: int | str) -> int:
     """Return the row of a node; the error for an unknown node names the most similar ids."""
     if ids.dtype.kind not in "iu":
         at = np.flatnonzero(ids == str(node))
-        if len(at):
-            return int(at[0])
-        raise InputError(f"node {str(node)!r} does not exist; {nearest_spellings(str(node), ids)}")
+        if not len(at):
+            raise InputError(f"node {str(node)!r} does not exist; {nearest_spellings(str(node), ids)}")
+        return int(at[0])
     integers = f"the node ids are integers from {ids.min()} to {ids.max()}"
     try:
         number = int(node)

@@ -20,7 +20,7 @@ from graphquilt.jobs.description import describe, differences
 from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.records import check_embedder, keep_patch_graph, patch_key, patch_seed
 from graphquilt.jobs.result import EmbeddedPatches
-from graphquilt.jobs.settings import JobSettings, default_embedders, resolve_recipe
+from graphquilt.jobs.settings import JobSettings, default_embedders
 from graphquilt.jobs.store import Record, Store, combined_digest, store_name
 from graphquilt.jobs.sweeps import START, EmbeddingRun, PatchSweep
 from graphquilt.jobs.tasks import Start
@@ -86,8 +86,7 @@ def embed_patches(
     PatchesFailedError
         Some patches failed in every attempt; all others are done, and kept in the store.
     JobError
-        The store has patches of another graph, or embeddings by another embedder or seed; another run is at work on it;
-        or no patch can succeed (a full disk, a scheduler that went away).
+        The store has other patches or embeddings, another run is at work on it, or no patch can succeed.
 
     Examples
     --------
@@ -136,21 +135,17 @@ def _settings(
 ) -> JobSettings:
     """Return the settings: what is given, then what the patch graph carries, then the defaults."""
     carried = patch_graph.settings
-    if not isinstance(carried, JobSettings):
-        carried = JobSettings(embedder=default_embedders(None))
-    elif embedder is None and recipe is None and seed is None:
-        return carried
-    recipe = carried.recipe if recipe is None else recipe
-    seed = carried.seed if seed is None else seed
-    embedders = carried.embedder if embedder is None else _with_dims(embedder, graph, patch_graph, seed)
-    n_embedders = len(embedders) if isinstance(embedders, tuple) else patch_graph.n_patches
+    if not isinstance(carried, JobSettings) or not (embedder is None and recipe is None and seed is None):
+        carried = carried if isinstance(carried, JobSettings) else JobSettings(embedder=default_embedders(None))
+        seed, recipe = carried.seed if seed is None else seed, carried.recipe if recipe is None else recipe
+        given = carried.embedder if embedder is None else _with_dims(embedder, graph, patch_graph, seed)
+        carried = dataclasses.replace(carried, embedder=given, recipe=recipe, seed=seed).tuned(graph)
+    n_embedders = len(carried.embedders) if isinstance(carried.embedder, tuple) else patch_graph.n_patches
     if n_embedders != patch_graph.n_patches:
         raise InputError(
             f"there are {patch_graph.n_patches} patches and {n_embedders} embedders; pass one, or one per patch."
         )
-    settings = dataclasses.replace(carried, embedder=embedders, recipe=recipe, seed=seed)
-    each, recipe = resolve_recipe(settings.embedders, recipe, graph)
-    return dataclasses.replace(settings, embedder=each if isinstance(embedders, tuple) else each[0], recipe=recipe)
+    return carried
 
 
 def _with_dims(

@@ -96,11 +96,20 @@ class JobSettings:
         motions = dataclasses.asdict(self.recipe.undone(self.motions))
         return {"motions": motions, **{name: plain(getattr(self.recipe, name)) for name in names}}
 
+    def tuned(self, graph: Graph | None) -> JobSettings:
+        """Return the settings with the embedder as the recipe sets it, and the recipe as far as the graph allows it."""
+        embedders = tuple(self.recipe.apply_to(embedder) for embedder in self.embedders)
+        recipe = self.recipe.without_copies(embedders)
+        if graph is None and recipe == Recipe.shared():  # which counts rows by coverage
+            recipe = dataclasses.replace(recipe, coverage=0.0)
+        if graph is not None and any(shares_start(one) and not shares_start(one, graph) for one in embedders):
+            recipe = dataclasses.replace(recipe, start=False)
+        embedder = embedders if isinstance(self.embedder, tuple) else embedders[0]
+        return dataclasses.replace(self, embedder=embedder, recipe=recipe)
+
     def resolved(self, graph: Graph | None) -> JobSettings:
         """Return the settings with every default filled in for one graph, and the embedder tuned by the recipe."""
-        embedders, recipe = resolve_recipe(self.embedders, self.recipe, graph)
-        embedder = embedders if isinstance(self.embedder, tuple) else embedders[0]
-        settings = dataclasses.replace(self, embedder=embedder, recipe=recipe)
+        settings = self.tuned(graph)
         if graph is None:
             return settings
         sizes = {"dim": self.dim, "n_nodes": graph.n_nodes, "seed": self.seed}
@@ -134,7 +143,11 @@ class JobSettings:
     def from_parameters(cls, parameters: Parameters) -> JobSettings:
         """Return the settings of plain values, or refuse what cannot be settings."""
         try:
-            motions = Motions(**restore_values(parameters["motions"], UnavailableEmbedder))  # type: ignore[arg-type]
+            parts = {
+                name: kind(**restore_values(parameters[name], UnavailableEmbedder))
+                for name, kind in (("cutting", Cutting), ("recipe", Recipe), ("source", Source), ("motions", Motions))
+            }
+            motions = parts.pop("motions")
             dim, seed = parameters["dim"], int(parameters["seed"])  # type: ignore[call-overload]
             if not is_size(dim) or not is_size(seed):
                 raise ValueError(f"dim {dim!r} and seed {seed!r} are not both non-negative integers")
@@ -144,13 +157,8 @@ class JobSettings:
 
             described = parameters["embedder"]
             several = isinstance(described, list)
-            return cls(
-                embedder=tuple(map(embedder, described)) if several else embedder(described),  # type: ignore[call-overload]
-                cutting=Cutting(**restore_values(parameters["cutting"], UnavailableEmbedder)),  # type: ignore[arg-type]
-                recipe=Recipe(**restore_values(parameters["recipe"], UnavailableEmbedder)),  # type: ignore[arg-type]
-                seed=seed,
-                source=Source(**restore_values(parameters["source"], UnavailableEmbedder)),  # type: ignore[arg-type]
-            )
+            embedders = tuple(map(embedder, described)) if several else embedder(described)  # type: ignore[call-overload]
+            return cls(embedder=embedders, seed=seed, **parts)
         except (AttributeError, LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise FormatError(f"the settings of this job cannot be read ({str(error)[:200]}).") from error
 
@@ -160,19 +168,6 @@ def default_embedders(given: EmbedderLike | Sequence[EmbedderLike] | None, dim: 
     if isinstance(given, Sequence) and not isinstance(given, str):
         return tuple(as_embedder(one, dim) for one in given)
     return Propagation(DIM if dim is None else dim) if given is None else as_embedder(given, dim)
-
-
-def resolve_recipe(
-    embedders: tuple[Embedder, ...], recipe: Recipe, graph: Graph | None
-) -> tuple[tuple[Embedder, ...], Recipe]:
-    """Return the embedders as the recipe sets them, and the recipe as far as they and the graph allow it."""
-    tuned = tuple(recipe.apply_to(embedder) for embedder in embedders)
-    recipe = recipe if recipe.runs == 1 else recipe.without_copies(tuned)
-    if graph is None:  # the default counts rows by coverage, which takes a graph
-        return tuned, dataclasses.replace(recipe, coverage=0.0) if recipe == Recipe.shared() else recipe
-    if any(shares_start(one) and not shares_start(one, graph) for one in tuned):
-        recipe = dataclasses.replace(recipe, start=False)
-    return tuned, recipe
 
 
 def stored_settings(store: Store) -> JobSettings | None:

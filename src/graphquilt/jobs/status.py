@@ -172,23 +172,20 @@ def _error_in_one_frame(job: Job) -> float | None:
 
 def follow_job(job: Job, *, interval: float = 2.0) -> Iterator[JobProgress]:
     """Yield the progress of a job every ``interval`` seconds, until all patches are embedded and nobody is at work."""
-    stage, begun, before, workers = "", time.monotonic(), 0, set[str]()
-    counted: set[str] = set()
+    stage, begun, before, workers, done = "", time.monotonic(), 0, set[str](), set[str]()
     while True:
         now, keys = _stage(job)
         at_work = lock_holders(store_folder(job.store))
-        done = {key for key in keys if key in counted or key in job.store}
+        finished = {key for key in keys if key in done or key in job.store}
         if now != stage:
-            stage, begun, before, workers, counted = now, time.monotonic(), len(done), set(), set(done)
-        for key in done - counted:
+            stage, begun, before, workers, done = now, time.monotonic(), len(finished), set(), finished
+        for key in finished - done:
             with contextlib.suppress(KeyError, FormatError):
                 workers.add(str(job.store[key].parameters.get("worker")))
-        counted |= done
-        elapsed, new = time.monotonic() - begun, len(done) - before
-        pace = new / elapsed if new and elapsed > 0 else None
-        left = None if pace is None else (len(keys) - len(done)) / pace
-        per_minute = None if pace is None else 60 * pace
-        yield JobProgress(stage, len(done), len(keys), len(workers or at_work), per_minute, left)
+        done = finished
+        pace = (len(done) - before) / max(time.monotonic() - begun, 1e-9)
+        rates = (60 * pace, (len(keys) - len(done)) / pace) if pace else (None, None)
+        yield JobProgress(stage, len(done), len(keys), len(workers or at_work), *rates)
         if stage == "stitch" and not at_work:
             return
         time.sleep(interval)
@@ -233,11 +230,10 @@ def _next_command(job: Job, advice: list[Advice], is_cut: bool) -> str:
         return advice[0].command if advice else f"in Python: Job.open({job.name!r}).run()"
     if job.count_embedded() < job.n_wanted:
         return job.command("embed-patches")
-    try:
+    with contextlib.suppress(JobError, FormatError):
         _ = job.embedding
-    except (JobError, FormatError):
-        return job.command("stitch")
-    return "nothing"
+        return "nothing"
+    return job.command("stitch")
 
 
 def _parameters(store: Store, key: str) -> dict[str, object] | None:

@@ -78,6 +78,7 @@ class EmbeddingRun:
     frame: tuple[Float64Array, str] | None = field(init=False)  # the rotation onto the frame of an earlier version
     version: object = field(init=False)  # of the files of the graph, when the run began
     has_start: bool = field(init=False)  # it is wanted, and all patches of a run have the same embedder
+    averages_at_once: bool = field(init=False)  # rows go straight into the average; patches are not kept
 
     def __post_init__(self) -> None:
         p, given, recipe = self.patch_graph.n_patches, self.settings.embedders, self.settings.recipe
@@ -91,6 +92,8 @@ class EmbeddingRun:
         self.frame = frame_rotation(self.store) if FRAME in self.store else None
         self.version = graph_version(self.graph)
         self.has_start = recipe.start and shares_start(each[0], self.graph) and all(one == each[0] for one in each)
+        sizes = self.patch_graph.n_nodes, p, self.settings.dim
+        self.averages_at_once = self.has_start and recipe.averages_at_once(self.settings.motions, *sizes)
 
     @functools.cached_property
     def inputs(self) -> PatchInputs:
@@ -106,12 +109,6 @@ class EmbeddingRun:
     def sample(self) -> AnyArray | None:
         """The nodes that decide the start in place of all patches, if the survey names them."""
         return None if self.inputs.survey is None else self.inputs.survey.shared.get("sample")
-
-    @functools.cached_property
-    def averages_at_once(self) -> bool:
-        """Whether patches are not kept: their rows go straight into the average."""
-        settings, (n, p) = self.settings, (self.patch_graph.n_nodes, self.patch_graph.n_patches)
-        return self.has_start and settings.recipe.averages_at_once(settings.motions, n, p, settings.dim)
 
     @functools.cached_property
     def row_file(self) -> RowFile | None:
@@ -134,7 +131,7 @@ class EmbeddingRun:
             self.lock.enter_context(locked(self.store, shard_name(self.wanted) if self.is_shard else None))
             claims = getattr(self.store, "claims", None)
             if self.is_shard and claims is not None:
-                self.claims = self.lock.enter_context(claims())
+                self.claims = self.lock.enter_context(contextlib.closing(claims()))
             self.is_locked = True
 
     @contextlib.contextmanager
