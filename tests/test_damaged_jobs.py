@@ -190,7 +190,7 @@ def test_a_changed_number_in_the_settings_is_an_error_with_the_remedy(whole, job
         Job.open(job)
     with caplog.at_level(logging.WARNING):
         again = run(job, whole / "edges.csv")
-    assert "the settings are written again" in caplog.text
+    assert "the settings were written again" in caplog.text
     assert again.settings.seed == 0
     assert (job / "embedding.npy").read_bytes() == (whole / "job" / "embedding.npy").read_bytes()
     assert Job.open(job).settings.seed == 0

@@ -121,7 +121,7 @@ class DirectoryStore:
             seen = self._verified.get(key) == mark
             if mark[0] != marker["bytes"] or not (seen or file_checksum(data) == marker["sha256"]):
                 raise FormatError(
-                    f"{data} does not have the {marker['bytes']} bytes, or the SHA-256, that its marker says: it was "
+                    f"{data} does not have the SHA-256 that its marker says, or its {marker['bytes']} bytes: it was "
                     "cut short or changed. It has to be made again."
                 )
             self._verified[key] = mark
@@ -278,21 +278,20 @@ def open_output(
 
     Unless ``continued`` is None, the file survives a run that is killed: the next continues it, or makes a new one.
     """
-    folder = store_folder(store)
+    folder, part = store_folder(store), output_part(store, key)
     if folder is None:
         yield None
         return
-    if continued is not None:
+    if continued is None:
+        check_disk(folder, shape[0] * shape[1] * np.dtype(dtype).itemsize, f"the {key}")
+    try:
         with translate_disk_errors(folder):
             mode: Literal["r+", "w+"] = "r+" if continued else "w+"
-            part = output_part(store, key)
             yield np.lib.format.open_memmap(part, mode=mode, dtype=np.dtype(dtype), shape=shape)
-        return
-    check_disk(folder, shape[0] * shape[1] * np.dtype(dtype).itemsize, f"the {key}")
-    with temporary_sibling(folder / f"{key}.npy") as part:
-        with translate_disk_errors(folder):
-            out = np.lib.format.open_memmap(part, mode="w+", dtype=np.dtype(dtype), shape=shape)
-        yield out
+    except BaseException:
+        if continued is None:
+            part.unlink(missing_ok=True)
+        raise
 
 
 def output_part(store: Store, key: str) -> Path:

@@ -119,8 +119,10 @@ class Job:
             raise JobError(f"{store_name(store)} has no job to resume; create one.")
         if damage is not None and graph is None and settings.source.path is None and "patch_graph" in store:
             raise damage
-        job = cls(store, *settle_graph(store, settings, graph, stored, damage))
+        job = cls(store, *settle_graph(store, settings, graph, stored))
         job._revise(stored)
+        if damage is not None:
+            _log.warning("the settings were written again: %s", damage)
         return job
 
     @classmethod

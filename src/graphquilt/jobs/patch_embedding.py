@@ -171,11 +171,7 @@ def make_starts(run: EmbeddingRun) -> list[Start | None]:
     if not (run.has_start and run.wanted):
         return starts
     for step in itertools.count():
-        stored = [_stored_start(run, r, step, starts[r]) for r in runs]
-        if not all(stored):
-            run.take_lock()
-            stored = [_make_start(run, r, step, starts[r]) for r in runs]
-        starts = [*stored]
+        starts = [_start(run, r, step, starts[r]) for r in runs]
         if all(_embedder(run, r, starts[r]).complete for r in runs):
             break
     return starts
@@ -219,20 +215,26 @@ def _stored_start(run: EmbeddingRun, r: int, step: int, before: Start | None) ->
         _ = _embedder(run, r, start).complete
     except KeyError:
         return None
+    except JobError:
+        raise
     except Exception as error:  # the embedder may say anything of a start that it did not make
         _log.warning("the shared start is made again: %s", error)
         return None
     return start
 
 
-def _make_start(run: EmbeddingRun, r: int, step: int, before: Start | None) -> Start:
-    """Let all patches of a run prepare, and combine their contributions, unless another shard has done so by now."""
+def _start(run: EmbeddingRun, r: int, step: int, before: Start | None) -> Start:
+    """Return the start of a run after a round; if the store does not have it, all patches prepare for it."""
+    start = _stored_start(run, r, step, before)
+    if start is not None:
+        return start
     p, content = run.patch_graph.n_patches, f"kept{step}"
     patches = range(r * p, (r + 1) * p)
-    if run.sample is None and _stored_start(run, r, step, before) is None:
+    run.take_lock()
+    if run.sample is None:
         PatchSweep(run, content, [before] * run.settings.recipe.runs).share(patches)
     with run.alone(START, f"round {step + 1} of the shared start"):
-        start = _stored_start(run, r, step, before)
+        start = _stored_start(run, r, step, before)  # another shard may have made it by now
         if start is not None:
             return start
         kept = (run.store[patch_key(patch, content)].arrays for patch in patches)

@@ -226,7 +226,7 @@ def _sizes_of(job: Job) -> Sizes:
     cut, graph, settings = None, job.graph, job.settings
     with contextlib.suppress(JobError, FormatError):  # not cut yet, or to be cut again
         cut = job.patch_graph
-    n_nodes = job.n_nodes
+    n_nodes, runs = job.n_nodes, settings.recipe.runs
     return Sizes(
         n_nodes=n_nodes,
         n_edges=0 if graph is None else round(graph.n_entries / _ENTRIES),
@@ -234,7 +234,7 @@ def _sizes_of(job: Job) -> Sizes:
         n_patches=min(settings.cutting.n_patches or 1, n_nodes) if cut is None else cut.n_patches,
         dim=settings.dim,
         n_rows=None if cut is None else float(cut.sizes.sum()),
-        n_patch_edges=None if cut is None else len(cut.repeat(settings.recipe.runs).edges),
+        n_patch_edges=None if cut is None else runs * len(cut.edges) + cut.n_patches * runs * (runs - 1) // 2,
         overlap=None if cut is None or not len(cut.edges) else float(cut.overlaps.mean()),
     )
 

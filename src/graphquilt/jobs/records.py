@@ -104,14 +104,11 @@ def check_embedder(store: Store, embedders: Sequence[Embedder], seed: int, *, na
     """
     changes: list[str] = []
     for patch, embedder in enumerate(embedders):
-        try:
-            parameters = store[patch_key(patch, "embedding")].parameters
-        except (KeyError, FormatError):
-            continue
-        if named and "embedder" not in parameters:
+        record = stored_record(store, patch_key(patch, "embedding"))
+        if record is None or (named and "embedder" not in record.parameters):
             continue
         name = f"seed of patch {patch}"
-        before = {"embedder": parameters.get("embedder"), name: parameters.get("seed")}
+        before = {"embedder": record.parameters.get("embedder"), name: record.parameters.get("seed")}
         changes.append(differences(before, {"embedder": describe(embedder), name: patch_seed(seed, patch)}))
         if not changes[-1]:
             return

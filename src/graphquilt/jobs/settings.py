@@ -7,7 +7,7 @@ import functools
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -143,9 +143,9 @@ class JobSettings:
     def from_parameters(cls, parameters: Parameters) -> JobSettings:
         """Return the settings of plain values, or refuse what cannot be settings."""
         try:
-            parts = {
-                name: kind(**restore_values(parameters[name], UnavailableEmbedder))
-                for name, kind in (("cutting", Cutting), ("recipe", Recipe), ("source", Source), ("motions", Motions))
+            kinds: dict[str, Any] = {"cutting": Cutting, "recipe": Recipe, "source": Source, "motions": Motions}
+            parts: dict[str, Any] = {
+                name: kind(**restore_values(parameters[name], UnavailableEmbedder)) for name, kind in kinds.items()
             }
             motions = parts.pop("motions")
             dim, seed = parameters["dim"], int(parameters["seed"])  # type: ignore[call-overload]

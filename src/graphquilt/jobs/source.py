@@ -55,22 +55,20 @@ class Source:
     fingerprint: str | None = None  # the fingerprint of the graph
 
     def __post_init__(self) -> None:
-        for name in ("path", "features", "labels", "half_life", "graph", "fingerprint"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, str):
-                raise InputError(f"{name} of a source is text, not {str(value)[:40]!r}.")
+        text = ("path", "features", "labels", "half_life", "graph", "fingerprint")
+        kinds = {**dict.fromkeys(text, str | None), "checksums": Mapping, "stamps": Mapping, "columns": tuple | None}
+        for name, kind in kinds.items():
+            if not isinstance(getattr(self, name), kind):
+                raise InputError(f"{name} of a source cannot be {str(getattr(self, name))[:40]!r}.")
+        if not all(isinstance(column, int | str) for column in self.columns or ()):
+            raise InputError(f"columns of a source are positions or names, not {str(self.columns)[:40]!r}.")
         if self.graph is not None and self.graph != "graph" and not Path(self.graph).is_absolute():
             raise InputError(
                 f"the graph of a job is in its folder 'graph' or at an absolute path, not at {self.graph!r}."
             )
-        if not isinstance(self.checksums, Mapping) or not isinstance(self.stamps, Mapping):
-            raise InputError("checksums and stamps of a source are mappings.")
         for name, words in (("bad_rows", get_args(BadRows)), ("duplicates", get_args(Duplicates))):
             if getattr(self, name) not in words:
                 raise InputError(f"{name} is one of {', '.join(words)}, not {str(getattr(self, name))[:40]!r}.")
-        columns = () if self.columns is None else self.columns
-        if not isinstance(columns, tuple) or not all(isinstance(column, int | str) for column in columns):
-            raise InputError(f"columns of a source are positions or names, not {str(self.columns)[:40]!r}.")
 
     def identified(self, known: Source | None = None) -> Source:
         """Return the source with absolute paths and the checksums of its files.
@@ -150,16 +148,12 @@ def read_array(path: str | Path | None, content: str) -> AnyArray | None:
 
 
 def settle_graph(
-    store: Store,
-    settings: JobSettings,
-    graph: Graph | None,
-    stored: JobSettings | None,
-    damage: FormatError | None = None,
+    store: Store, settings: JobSettings, graph: Graph | None, stored: JobSettings | None
 ) -> tuple[JobSettings, Graph | None]:
     """Find the graph of a job, and write it to the folder of the store where that does not have it.
 
-    ``stored`` are the settings of a job that is resumed, and ``damage`` says why they cannot be read. Return the
-    settings with every default filled in for the graph, and the graph.
+    ``stored`` are the settings of a job that is resumed, if they can be read. Return the settings with every default
+    filled in for the graph, and the graph.
     """
     given = graph is not None or settings.source.path is not None
     source, keep = settings.source, stored is None
@@ -191,9 +185,8 @@ def settle_graph(
     elif stored is not None:
         source = stored.source
     settings = replace(settings, source=source).resolved(graph)
-    if damage is not None:
-        settings.check_records(store)
-        _log.warning("the settings are written again: %s", damage)
+    if stored is None:
+        settings.check_records(store)  # before anything is written
     folder = store_folder(store)
     if graph is not None and folder is not None:
         if keep or (given and graph.folder is None and not _is_kept(store, source)):

@@ -139,13 +139,11 @@ def fit_advice(job: Job) -> list[Advice]:
         if error is not None and error < min(GOOD, float(errors.max()) / 2):
             worst = np.sort(job.patch_graph.edges[errors[: len(job.patch_graph.edges)].argmax()])
             why = f"Give all patches one frame: the error of patches {worst[0]} and {worst[1]} is then {error:.2g}"
-            path, words = job.settings.source.path, ["--embedder", "propagation", "--out"]
-            words = shlex.join([*words, f"{short_path(job.name)}-propagation"])
-            again = (
-                f"graphquilt embed {shlex.quote(short_path(path))} … {words}"
-                if path is not None
-                else (f"gq.embed(graph, …, embedder=gq.Propagation({job.settings.dim}))")
-            )
+            path = job.settings.source.path
+            words = shlex.join(["--embedder", "propagation", "--out", f"{short_path(job.name)}-propagation"])
+            again = f"gq.embed(graph, …, embedder=gq.Propagation({job.settings.dim}))"
+            if path is not None:
+                again = f"graphquilt embed {shlex.quote(short_path(path))} … {words}"
             advice.append(Advice(why, again))
     return advice
 

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -199,7 +200,14 @@ def cut_graph(graph: Graph, settings: JobSettings, store: Store, progress: Progr
             check_n_patches(1, graph.n_nodes)
             patches = PatchGraph([np.arange(graph.n_nodes)], np.empty((0, 2), dtype=np.int64), graph.n_nodes, "each")
         else:
-            patches = _overlapping_patches(graph, settings, made_with, store, progress)
+            labels = _labels(graph, cutting, made_with, store, progress)
+            report(progress, "partition", 1, 1)
+            names = ("degree", "overlap", "edge_weight", "limits")
+            options: dict[str, Any] = {name: getattr(cutting, name) for name in names} | {"seed": settings.seed}
+            components = "error" if motions.free and cutting.components is None else "each"
+            patches = patch_graph(graph, labels, components=components, progress=progress, **options)
+            if motions.rotate:
+                patches.check_dim(settings.dim)
             made_with["labels"] = record_digest(store, "labels")
     keep_patch_graph(store, patches, graph, {**made_with, **cost})
     return patches.with_settings(settings)
@@ -209,35 +217,6 @@ def _is_current(store: Store, key: str, source: str) -> bool:
     """Return whether a record, if it is there, was made from another as that is now."""
     named = store[key].parameters.get(source) if key in store else None
     return named is None or source not in store or named == record_digest(store, source)
-
-
-def _overlapping_patches(
-    graph: Graph,
-    settings: JobSettings,
-    made_with: dict[str, object],
-    store: Store,
-    progress: ProgressCallback | None,
-) -> PatchGraph:
-    """Partition a graph, and let the clusters grow into patches."""
-    cutting, motions = settings.cutting, settings.motions
-    assert cutting.overlap is not None
-    assert cutting.degree is not None
-    labels = _labels(graph, cutting, made_with, store, progress)
-    report(progress, "partition", 1, 1)
-    patches = patch_graph(
-        graph,
-        labels,
-        degree=cutting.degree,
-        overlap=cutting.overlap,
-        edge_weight=cutting.edge_weight,
-        limits=cutting.limits,
-        components="error" if motions.free and cutting.components is None else "each",
-        seed=settings.seed,
-        progress=progress,
-    )
-    if motions.rotate:
-        patches.check_dim(settings.dim)
-    return patches
 
 
 def _announce_components(graph: Graph, cutting: Cutting, motions: Motions) -> None:
@@ -262,22 +241,19 @@ def _labels(
     graph: Graph, cutting: Cutting, made_with: dict[str, object], store: Store, progress: ProgressCallback | None
 ) -> Int64Array:
     """Return the cluster of each node: those of the store, or new ones, which the store then keeps."""
-    assert cutting.partitioner is not None
-    assert not isinstance(cutting.partitioner, type)
-    assert cutting.overlap is not None
     made_with = made_with | {"graph": graph_fingerprint(graph)}
-    clusters = None
-    if isinstance(cutting.partitioner, Multilevel):
+    partitioner, clusters = cast(Any, cutting.partitioner), None
+    if isinstance(partitioner, Multilevel):
         clusters = far_clusters(store, graph, progress)
         made_with["clusters"] = record_digest(store, "clusters")
     record = stored_record(store, "labels", made_with)
     if record is not None:
         return np.asarray(record.arrays["labels"])
-    if isinstance(cutting.partitioner, Multilevel) and clusters is not None:
-        labels = cutting.partitioner.merge(clusters)
+    if clusters is not None:
+        labels = partitioner.merge(clusters)
     else:
-        options = {"progress": progress} if getattr(cutting.partitioner, "reports", False) else {}
-        labels = cutting.partitioner(graph, **options)
-    labels = merge_small(graph, labels, smallest_cluster(cutting.overlap))
+        options = {"progress": progress} if getattr(partitioner, "reports", False) else {}
+        labels = partitioner(graph, **options)
+    labels = merge_small(graph, labels, smallest_cluster(cast(tuple[int, int], cutting.overlap)))
     store["labels"] = Record({"labels": labels}, made_with)
     return labels

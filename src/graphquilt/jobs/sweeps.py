@@ -274,13 +274,9 @@ class PatchSweep:
             damaged = rows.of_patch(patch).checksum() != record.parameters["rows"]
             return f"its rows in {rows.path.name} have changed" if damaged else ""
         # They are averaged, or about to be, with an alignment that is stored.
-        try:
-            stored, wanted = run.store["alignment"].parameters, run.settings.stitching
-        except (KeyError, FormatError):
-            return "its rows are gone"
         begun = (rows is not None and rows.blocks_left >= 0) or "embedding" in run.store
-        fits = begun and not differences({name: stored.get(name) for name in wanted}, wanted)
-        return "" if fits else "its rows were averaged in another way, and not kept"
+        fits = begun and stored_record(run.store, "alignment", run.settings.stitching) is not None
+        return "" if fits else "its rows are gone, or were averaged in another way"
 
     def task(self, patch: int, *, here: bool = False) -> PatchTask:
         """Return the task that embeds a patch, in another process, or ``here`` with the graph already open."""
