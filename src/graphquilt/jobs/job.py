@@ -136,7 +136,9 @@ class Job:
                 "them once in Python: Job.begin(store, JobSettings(embedder=...))."
             )
         if settings is None:
-            raise JobError(f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt embed).")
+            folder = store_folder(store)
+            state = "does not exist" if folder is not None and not folder.exists() else "has no patches yet"
+            raise JobError(f"{store_name(store)} {state}; check the path, or make the job (graphquilt embed).")
         return cls(store, settings, open_graph(store, settings.source))
 
     def revise(self, settings: JobSettings, *, only: Sequence[int] | None = None) -> Job:
@@ -198,9 +200,10 @@ class Job:
         if "alignment" not in self.store:
             raise JobError(f"{self.name} is not aligned yet; {self._next_step('stitch it first')}")
         record, wanted = self.store["alignment"], self._aligned_from()
-        changes = differences({name: record.parameters.get(name) for name in wanted}, wanted)
-        if changes:
-            raise JobError(f"{self.name} was aligned with {changes}; {self._next_step('stitch it again')}")
+        for names in (self.settings.stitching, ("embedded_patches",)):
+            before, now = ({name: values.get(name) for name in names} for values in (record.parameters, wanted))
+            if changes := differences(before, now):
+                raise JobError(f"{self.name} was aligned with {changes}; {self._next_step('stitch it again')}")
         return Alignment.from_arrays(record.arrays)
 
     @property
