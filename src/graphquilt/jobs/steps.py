@@ -203,9 +203,9 @@ def cut_graph(graph: Graph, settings: JobSettings, store: Store, progress: Progr
             labels = _labels(graph, cutting, made_with, store, progress)
             report(progress, "partition", 1, 1)
             names = ("degree", "overlap", "edge_weight", "limits")
-            options: dict[str, Any] = {name: getattr(cutting, name) for name in names} | {"seed": settings.seed}
-            components = "error" if motions.free and cutting.components is None else "each"
-            patches = patch_graph(graph, labels, components=components, progress=progress, **options)
+            options: dict[str, Any] = {name: getattr(cutting, name) for name in names}
+            options |= {"components": "error" if motions.free and cutting.components is None else "each"}
+            patches = patch_graph(graph, labels, seed=settings.seed, progress=progress, **options)
             if motions.rotate:
                 patches.check_dim(settings.dim)
             made_with["labels"] = record_digest(store, "labels")
