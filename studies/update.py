@@ -20,7 +20,7 @@ from graphquilt.evaluate.classification import InvariantLogistic, random_splits
 from graphquilt.files import load_arrays
 from graphquilt.graph import Graph
 from graphquilt.jobs import DirectoryStore, Job, Record, Result, embed, update
-from graphquilt.jobs.drift import found_again
+from graphquilt.jobs.versions import found_again
 from graphquilt.patches import default_partitioner
 from studies.cells import Row, check_names, read_cells
 from studies.npz_graphs import NAMES, hold_out, open_graph

@@ -186,7 +186,7 @@ def test_the_command_makes_a_job_like_any_other(space, files, command, tmp_path)
     assert command("stitch", out, "--no-scale", "--workers", 1)[0] == 0
     assert not np.array_equal(Job.open(out).embedding, gq.align_files(files).embedding)
     code, _, err = command("align", *files[:2], "--out", out)
-    assert (code, "was begun with other patches" in err) == (2, True)
+    assert (code, "were cut with patches" in err) == (2, True)
     code, _, err = command("align", "--out", out)
     assert (code, "FILES are missing" in err) == (2, True)
 

@@ -57,7 +57,7 @@ def test_run_leaves_what_people_use(job):
     X = np.load(job / "embedding.npy", allow_pickle=False)
     assert X.shape == (400, 2)
     assert np.isfinite(X).all()
-    ids = np.load(job / "node_ids.npy").tolist()
+    ids = np.load(job / "graph" / "node_ids.npy").tolist()
     assert len(set(ids)) == 400
     assert "n19.19" in ids
 
@@ -111,7 +111,8 @@ def test_inspect_and_evaluate(job, command, study, tmp_path):
     assert 0.5 < json.loads(out)["auc"] <= 1
     assert "accuracy" in json.loads(out)
     table = tmp_path / "labels.csv"
-    names = np.load(job / "node_ids.npy") if (job / "node_ids.npy").exists() else np.arange(400)
+    ids = job / "graph" / "node_ids.npy"
+    names = np.load(ids) if ids.exists() else np.arange(400)
     table.write_text("node,label\n" + "".join(f"{name},{'ab'[k % 2]}\n" for k, name in enumerate(names)))
     assert command("evaluate", job, "--labels", table, "--splits", 2, "--json")[1] == out
     table.write_text("".join(f"{name}x,a\n" for name in names))

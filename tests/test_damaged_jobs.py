@@ -171,16 +171,15 @@ def test_no_change_of_a_graph_folder_gives_another_graph(whole, tmp_path):
 
 def test_damaged_node_ids_are_found_by_export_and_written_again_by_run(whole, job, tmp_path, caplog):
     """Before, export wrote wrong ids."""
-    path = job / "node_ids.npy"
+    path = job / "graph" / "node_ids.npy"
     content = bytearray(path.read_bytes())
     content[-4] ^= 1
     path.write_bytes(content)
-    with pytest.raises(JobError, match=r"node ids of .* are damaged: .* Run the job again with its edges"):
+    with pytest.raises(FormatError, match=r"node_ids\.npy does not have the SHA-256"):
         export(job, tmp_path / "a.csv")
-    assert any("node_ids.npy" in text for text in job_status(Job.open(job), verify=True).damaged)
     with caplog.at_level(logging.WARNING):
         run(job, whole / "edges.csv")
-    assert "the node ids are written again" in caplog.text
+    assert "the graph is read from its source again" in caplog.text
     assert export(job, tmp_path / "a.csv") == (whole / "whole.csv").read_bytes()
 
 
@@ -191,7 +190,7 @@ def test_a_changed_number_in_the_settings_is_an_error_with_the_remedy(whole, job
         Job.open(job)
     with caplog.at_level(logging.WARNING):
         again = run(job, whole / "edges.csv")
-    assert "the settings are written again" in caplog.text
+    assert "the settings were written again" in caplog.text
     assert again.settings.seed == 0
     assert (job / "embedding.npy").read_bytes() == (whole / "job" / "embedding.npy").read_bytes()
     assert Job.open(job).settings.seed == 0

@@ -115,7 +115,7 @@ def test_a_job_of_patches_alone(tmp_path):
         assert np.array_equal(job.embedding, expected)
     path = export_embedding(job, tmp_path / "x.csv")
     assert [line.split(",")[0] for line in path.read_text().splitlines()] == ["node_id", *map(str, range(72))]
-    with pytest.raises(JobError, match="has no graph to measure its embedding with"):
+    with pytest.raises(JobError, match="has no graph, because it was made from patches alone"):
         evaluate_job(job)
     with pytest.raises(JobError, match="has no graph, because it was made from patches alone"):
         job.cut()

@@ -8,7 +8,8 @@ import pytest
 
 import graphquilt as gq
 from graphquilt.errors import JobError
-from graphquilt.jobs import Record, job_status
+from graphquilt.evaluate import EvaluationOptions
+from graphquilt.jobs import Record, evaluate_job, job_status
 from graphquilt.jobs.records import patch_graph_fingerprint, patch_key
 from graphquilt.patches import PatchGraph
 from toy_embedders import Toy, ring_of_patches
@@ -76,7 +77,7 @@ def test_a_patch_that_was_embedded_again_is_stitched_again(made, graph, tmp_path
     change(store, patch_key(1, "embedding"))
     job = gq.Job.open(store)
     assert job_status(job).next.startswith("graphquilt ")
-    with pytest.raises(JobError, match="were embedded again after it was aligned"):
+    with pytest.raises(JobError, match="was aligned with embedded patches"):
         _ = job.embedding
     job.stitch()
     assert not np.array_equal(job.embedding, before)
@@ -152,3 +153,76 @@ def test_two_jobs_cannot_stand_in_for_each_other(graph, tmp_path):
         with pytest.raises(JobError, match="does not belong to its alignment"):
             _ = gq.Job.open(one).embedding
     assert np.array_equal(rerun(folders[0], SHARED, graph), expected)
+
+
+CLASSES = np.arange(240) * 4 // 240
+FEW = EvaluationOptions(splits=2)
+
+
+def shown(job):
+    """Return what inspect shows of the evaluation."""
+    return job_status(job).records["evaluation"]
+
+
+@pytest.mark.parametrize("key", ["patches/00001/embedding", "starts/0/0", "alignment", "embedding", "full"])
+def test_figures_of_something_that_has_changed_are_not_shown_as_current(made, graph, tmp_path, key):
+    folder, given = made
+    one = gq.Job.open(gq.DirectoryStore(shutil.copytree(folder, tmp_path / "one")))
+    if key not in one.store and key != "full":
+        pytest.skip(f"this job has no {key}")
+    one = gq.Job(one.store, settings(given), one.graph)  # with an embedder that can embed the whole graph
+    gq.compare(one, options=FEW, labels=CLASSES)
+    evaluate_job(one, options=FEW, labels=CLASSES)
+    assert {"auc", "routes"} <= shown(one).keys()
+    assert "of" not in shown(one)
+    change(one.store, key)
+    if key == "full":
+        assert "routes" not in shown(one)
+        assert "auc" in shown(one)
+        return
+    if key != "embedding":
+        rerun(one.store.folder, given, graph)
+    assert shown(one)["of"] == "an earlier embedding"
+    again = evaluate_job(one, options=FEW, labels=CLASSES).quality
+    assert "of" not in shown(one)
+    assert "routes" not in shown(one)
+    without = shutil.ignore_patterns("evaluation.*")
+    fresh = gq.Job.open(gq.DirectoryStore(shutil.copytree(one.store.folder, tmp_path / "fresh", ignore=without)))
+    assert evaluate_job(fresh, options=FEW, labels=CLASSES).quality == again
+
+
+def choose(store, graph, seed=0, **changes):
+    options = {"embedder": gq.Propagation(3, **changes), "n_patches": 4, "seed": seed}
+    return gq.embed(graph, **options, choose_by=CLASSES, store=store)
+
+
+def test_a_signal_is_chosen_again_for_another_embedder_seed_or_choice(graph, tmp_path):
+    """As long as nothing is embedded; afterwards the run is refused."""
+    for changes in ({"seed": 5}, {"steps": 2}):
+        expected = choose({}, graph, **changes).job.store["choice"]
+        store = gq.DirectoryStore(tmp_path / str(*changes))
+        store["choice"] = choose({}, graph).job.store["choice"]
+        choose(store, graph, **changes)
+        assert store["choice"].parameters == expected.parameters
+        with pytest.raises(JobError, match=r"signal of .* was chosen with .* \(now"):
+            choose(store, graph)
+
+
+def test_a_changed_choice_is_followed_or_refused(graph, tmp_path):
+    result = choose(gq.DirectoryStore(tmp_path / "job"), graph)
+    job, choice = result.job, result.job.store["choice"]
+    evaluate_job(job, options=FEW, labels=np.where(np.arange(240) % 2, CLASSES, -1))
+    other = "edges" if choice.parameters["signal"] != "edges" else "near"
+    assert f"{choice.parameters['signal']}, chosen by 240 labels" in job_status(job).signal
+    changed = Record({"used": np.arange(240) % 2 == 0}, {**choice.parameters, "signal": other})
+    job.store["choice"] = changed
+    assert "chosen by" not in job_status(job).signal
+    assert shown(job)["of"] == "an earlier embedding"  # other labels were left out
+    with pytest.raises(JobError, match=r"is embedded with .*\(now .*Mixing them"):
+        choose(job.store, graph)
+    fresh = gq.DirectoryStore(tmp_path / "fresh")
+    fresh["choice"] = changed
+    one = choose(fresh, graph)
+    two = gq.embed(graph, n_patches=4, embedder=one.job.settings.embedder)
+    assert np.array_equal(one.embedding, two.embedding)
+    assert job_status(one.job).signal.startswith(f"{other}, chosen by 240 labels")

@@ -81,8 +81,8 @@ def test_a_job_that_ends_between_two_blocks_continues(graph, expected, tmp_path,
     after, truncated = kill
     whole = rows.RowFile.blocks
 
-    def killed(self):
-        blocks = whole(self)
+    def killed(self, result):
+        blocks = whole(self, result)
         for k, block in enumerate(blocks):
             yield block
             if k == after:

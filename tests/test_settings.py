@@ -165,18 +165,6 @@ def test_settings_that_cannot_be_read_are_refused(change):
     assert Job.open(store).settings.dim == 2
 
 
-def test_settings_of_a_newer_version_are_refused(tmp_path):
-    store = DirectoryStore(tmp_path / "job")
-    graph = ring_of_patches(6)[0]
-    Job.begin(store, JobSettings(embedder=Toy(2)), graph)
-    parameters = {**store["settings"].parameters, "version": 2, "weather": "fine"}
-    store["settings"] = Record({}, parameters)
-    for run in (lambda: Job.open(store), lambda: Job.begin(store, JobSettings(embedder=Toy(2)), graph)):
-        with pytest.raises(JobError, match=r"have version 2, and graphquilt .* knows versions up to 1"):
-            run()
-    assert dict(store["settings"].parameters) == parameters
-
-
 def test_wrong_settings_are_named():
     with pytest.raises(InputError, match=r"dims \[2, 3\]"):
         JobSettings(embedder=(gq.SVD(2), gq.SVD(3)))

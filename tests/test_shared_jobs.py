@@ -421,7 +421,7 @@ def test_a_job_without_a_graph_is_told_from_one_without_an_embedding(ring, tmp_p
     job.stitch()
     code, _, err = command(capsys, monkeypatch, "evaluate", store.folder)
     assert code == 2
-    assert "has no graph to measure its embedding with" in err
+    assert "has no graph, because it was made from patches alone" in err
     assert command(capsys, monkeypatch, "export", store.folder, tmp_path / "x.csv")[0] == 0
 
 

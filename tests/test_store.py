@@ -138,7 +138,7 @@ def test_a_torn_or_foreign_marker_is_named(store, text):
 def test_a_marker_may_not_point_elsewhere(store):
     path = store.folder / "embedding.json"
     path.write_text(path.read_text().replace("embedding.npy", "../../secret.npy"))
-    with pytest.raises(FormatError, match="not its own data file"):
+    with pytest.raises(FormatError, match="not a marker of job format 3"):
         store["embedding"]
 
 
@@ -170,9 +170,9 @@ def test_a_newer_job_is_refused_untouched(store):
     assert "4" in head.read_text()
 
 
-def test_an_older_job_is_refused_with_what_to_do(store):
+def test_a_job_of_another_format_is_refused_with_what_to_do(store):
     (store.folder / "quilt.json").write_text('{"format": "graphquilt job", "version": 1}')
-    with pytest.raises(JobError, match=r"job format 1, .* Make the job again in another folder, or use the release"):
+    with pytest.raises(JobError, match=r"does not say that this is a graphquilt job, .* format 3, write"):
         DirectoryStore(store.folder)
 
 

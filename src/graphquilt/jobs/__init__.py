@@ -8,7 +8,6 @@ plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` 
 from graphquilt.jobs.choosing import Choice, choose_by_labels
 from graphquilt.jobs.comparison import Comparison, compare
 from graphquilt.jobs.directory import DirectoryStore
-from graphquilt.jobs.drift import Update
 from graphquilt.jobs.estimator import GraphQuilt
 from graphquilt.jobs.evaluation import Diagnosis, Evaluation, diagnose, evaluate_job, record_evaluation
 from graphquilt.jobs.export import export_embedding, format_of, write_embedding
@@ -27,6 +26,7 @@ from graphquilt.jobs.steps import cut, embed
 from graphquilt.jobs.stitching import stitch
 from graphquilt.jobs.store import Record, Store
 from graphquilt.jobs.updating import update
+from graphquilt.jobs.versions import Update
 from graphquilt.jobs.workers import Processes
 
 __all__ = [

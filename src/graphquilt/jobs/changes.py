@@ -22,18 +22,9 @@ COMMON = 0.5  # of the ids of the smaller graph: with fewer in common it is a qu
 class Change:
     """The new state of a graph, and what is new in it.
 
-    Attributes
-    ----------
-    graph : Graph
-        Row u is the node that it was before; new nodes come after the old ones.
-    new : int array
-        The rows of new nodes, among them those that were gone and came back.
-    gone : bool array (n,)
-        Nodes that are not in the graph any more; they have no edges.
-    weight : float array (n,)
-        The weight of each node's edges that came, went or changed; for nodes with other features that of all.
-    edges_added, edges_removed, reweighted, missing : int
-        Edges that came, went, have another weight; and edges to remove that were not there.
+    Row u of ``graph`` is the node that it was before; new nodes come after the old ones. ``new`` are their rows, among
+    them those that were gone and came back; ``gone`` (n,) says which nodes are not in the graph any more. ``weight``
+    (n,) is that of each node's edges that came, went or changed; for nodes with other features that of all.
     """
 
     graph: Graph
@@ -207,7 +198,12 @@ def _features(before: Graph, n: int, given: Given) -> tuple[Features | None, Int
     source = np.full(n, before.n_nodes, dtype=np.int64)  # the row of each node: its own, one of zeros, or a new one
     source[: before.n_nodes] = np.arange(before.n_nodes)
     old = rows < before.n_nodes
-    differ = rows[old][_rows_differ(X[rows[old]], values[np.flatnonzero(old)])]
+    a, b = X[rows[old]], values[np.flatnonzero(old)]
+    if sp.issparse(a) or sp.issparse(b):
+        other = np.asarray(abs(sp.csr_array(a) - sp.csr_array(b)).sum(axis=1)).ravel() > 0
+    else:
+        other = (np.asarray(a) != np.asarray(b).astype(a.dtype)).any(axis=1)
+    differ = rows[old][other]
     source[rows] = before.n_nodes + 1 + np.arange(len(rows))
     blank = np.zeros((1, X.shape[1]), dtype=X.dtype)
     if isinstance(X, sp.csr_array):
@@ -215,9 +211,3 @@ def _features(before: Graph, n: int, given: Given) -> tuple[Features | None, Int
         return sp.csr_array(stack[source]), differ
     dense = values.toarray() if isinstance(values, sp.csr_array) else np.asarray(values)
     return np.concatenate([np.asarray(X), blank, dense.astype(X.dtype)])[source], differ
-
-
-def _rows_differ(a: Features, b: Features) -> BoolArray:
-    if sp.issparse(a) or sp.issparse(b):
-        return np.asarray(abs(sp.csr_array(a) - sp.csr_array(b)).sum(axis=1)).ravel() > 0
-    return np.asarray((np.asarray(a) != np.asarray(b).astype(a.dtype)).any(axis=1))

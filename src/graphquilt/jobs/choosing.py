@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.arrays import BoolArray, FloatArray, Int64Array
+from graphquilt.arrays import FloatArray, Int64Array
 from graphquilt.embedders import Embedder, Propagation, Signal
-from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.errors import InputError, JobError
 from graphquilt.evaluate import InvariantLogistic, Split
 from graphquilt.evaluate.positions import checked_labels
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import fingerprint
-from graphquilt.jobs.records import graph_fingerprint
-from graphquilt.jobs.store import Record, Store, store_name
+from graphquilt.jobs.description import describe, differences, fingerprint
+from graphquilt.jobs.records import graph_fingerprint, patch_key
+from graphquilt.jobs.store import Record, Store, store_name, stored_record
 
 KEY = "choice"
 FOLDS, REPEATS = 5, 2
@@ -91,31 +91,38 @@ def _candidates() -> dict[str, Signal]:
     return {"default": Signal(), "edges": replace(Signal.edges(), role=0.003), "near": near}
 
 
-def choose_signal(store: Store, graph: Graph, embedder: Embedder, labels: npt.ArrayLike, *, seed: int) -> Propagation:
+def choose_signal(
+    store: Store, graph: Graph, embedder: Embedder | tuple[Embedder, ...], labels: npt.ArrayLike, *, seed: int
+) -> Propagation:
     """Return the embedder with the signal that classifies best in cross-validation among the labelled nodes."""
-    chosen = KEY in store
-    if not isinstance(embedder, Propagation) or not (chosen or embedder.signal == Signal()):
+    if isinstance(embedder, tuple):
+        raise InputError("labels choose the signal of one embedder for all patches; here each patch has one.")
+    if not isinstance(embedder, Propagation) or not (KEY in store or embedder.signal == Signal()):
         raise InputError(
             "labels choose among the signals of Propagation, and here the embedder is another, or its signal is given "
             "(--set, --for). Leave out one of the two."
         )
-    classes = checked_labels(labels, graph.n_nodes)
-    origin = {"labels": fingerprint(classes), "graph": graph_fingerprint(graph), "dim": embedder.dim}
+    classes, default = checked_labels(labels, graph.n_nodes), replace(embedder, signal=Signal())
+    made_from = {
+        "labels": fingerprint(classes),
+        "graph": graph_fingerprint(graph),
+        "embedder": describe(default),
+        "seed": seed,
+    }
     candidates = _candidates() if graph.features is not None else {"default": Signal()}
-    try:
-        record = store[KEY]
-    except (KeyError, FormatError):
-        record = None
-    if record is not None and {name: record.parameters.get(name) for name in origin} != origin:
-        raise JobError(
-            f"the signal of {store_name(store)} was chosen with other labels, or for another graph. Use another "
-            "folder, or the same labels."
-        )
+    record = stored_record(store, KEY, made_from)
     if record is None:
-        embeddings = {name: replace(embedder, signal=signal)(graph, seed) for name, signal in candidates.items()}
+        other = stored_record(store, KEY)
+        if other is not None and patch_key(0, "embedding") in store:
+            changes = differences({name: other.parameters.get(name) for name in made_from}, made_from)
+            raise JobError(
+                f"the signal of {store_name(store)} was chosen with {changes}. Use the same labels and settings, or "
+                "another folder."
+            )
+        embeddings = {name: replace(default, signal=signal)(graph, seed) for name, signal in candidates.items()}
         choice = choose_by_labels(embeddings, classes, seed=seed)
-        facts = {**origin, "signal": choice.name, "accuracies": dict(choice.accuracies), "labelled": choice.n_labelled}
-        record = Record({"used": classes >= 0}, facts)
+        facts = {"signal": choice.name, "accuracies": dict(choice.accuracies), "labelled": choice.n_labelled}
+        record = Record({"used": classes >= 0}, {**made_from, **facts})
         store[KEY] = record
     return replace(embedder, signal=candidates[str(record.parameters["signal"])])
 
@@ -124,23 +131,9 @@ def signal_in_words(store: Store, embedder: object, graph: Graph | None) -> str 
     """Describe which signal a job uses and why; None if its embedder has none."""
     if not isinstance(embedder, Propagation) or graph is None:
         return None
-    try:
-        share = float(np.asarray(store["survey"].arrays.get("shared_feature_share", 1.0)))
-    except (KeyError, FormatError):
-        share = 1.0
+    survey, choice = stored_record(store, "survey"), stored_record(store, KEY)
+    share = 1.0 if survey is None else float(np.asarray(survey.arrays.get("shared_feature_share", 1.0)))
     words = embedder.signal.in_words(features=graph.features is not None, share=share)
-    try:
-        facts = store[KEY].parameters
-    except (KeyError, FormatError):
+    if choice is None or _candidates().get(str(choice.parameters.get("signal"))) != embedder.signal:
         return words
-    return f"{facts.get('signal')}, chosen by {facts.get('labelled')} labels: {words}"
-
-
-def labels_used(store: Store, n_nodes: int) -> BoolArray | None:
-    """Return which nodes have labels that chose the signal of a job, (n,); None if it was not chosen by labels."""
-    if KEY not in store:
-        return None
-    used = np.asarray(store[KEY].arrays.get("used", np.empty(0)))
-    if used.shape != (n_nodes,) or used.dtype != bool:
-        raise FormatError(f"the record '{KEY}' of {store_name(store)} does not have one entry per node ({n_nodes}).")
-    return used
+    return f"{choice.parameters['signal']}, chosen by {choice.parameters.get('labelled')} labels: {words}"

@@ -18,18 +18,19 @@ from graphquilt.arrays import AnyArray, Float64Array, IntArray
 from graphquilt.drawing import main_plane, points_svg, sample_rows
 from graphquilt.embedders import checked_fit
 from graphquilt.embedders.adapters import EmbedderLike, as_embedder
-from graphquilt.errors import FormatError, InputError, JobError, MissingExtraError
+from graphquilt.errors import InputError, JobError, MissingExtraError
 from graphquilt.evaluate import EvaluationOptions, Quality, quality
 from graphquilt.evaluate.positions import checked_embedding
 from graphquilt.files import write_text
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import describe, differences
-from graphquilt.jobs.evaluation import job_graph, record_evaluation, suited_score, without_choosing_labels
+from graphquilt.jobs.evaluation import record_evaluation, suited_score, without_choosing_labels
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.records import graph_fingerprint
 from graphquilt.jobs.result import Result
 from graphquilt.jobs.settings import UnavailableEmbedder
-from graphquilt.jobs.store import Record
+from graphquilt.jobs.store import Record, record_digest, stored_record
+from graphquilt.linalg import nearest_orthogonal
 from graphquilt.progress import ProgressCallback
 
 _log = logging.getLogger(__name__)
@@ -40,12 +41,8 @@ FULL = "full"  # the record of the whole graph's embedding
 class Comparison(dict[str, Quality]):
     """The quality of each route: ``full`` (if there is one), ``l2g`` and ``no-trans``; printed, a table.
 
-    Attributes
-    ----------
-    points : mapping of str to array (k, 2)
-        The main directions of each route, for the same nodes, turned onto those of the first route.
-    classes : int array (k,) or None
-        The classes of these nodes.
+    ``points`` are the main directions (k, 2) of each route for the same nodes, turned onto those of the first route;
+    ``classes`` (k,) are the classes of these nodes.
     """
 
     def __init__(
@@ -132,7 +129,7 @@ def compare(
     ['full', 'l2g', 'no-trans']
     """
     opened = job.as_job() if isinstance(job, Result) else job if isinstance(job, Job) else Job.open(job)
-    graph = job_graph(opened) if graph is None else graph
+    graph = opened.require_graph() if graph is None else graph
     if opened.patch_graph.n_nodes != graph.n_nodes:
         raise JobError(f"{opened.name} is a job of {opened.patch_graph.n_nodes} nodes; this graph has {graph.n_nodes}.")
     if labels is not None:
@@ -149,11 +146,14 @@ def compare(
         embeddings = {"full": whole, **embeddings}
     options = suited_score(opened, options)
     routes = {route: quality(X, graph, options=options) for route, X in embeddings.items()}
-    record_evaluation(opened, {"routes": {route: asdict(measured) for route, measured in routes.items()}})
+    kept = record_digest(opened.store, FULL) if FULL in opened.store else None
+    record_evaluation(opened, {"routes": {route: asdict(measured) for route, measured in routes.items()}, "full": kept})
     rows = sample_rows(graph.n_nodes)
     points = {route: main_plane(np.asarray(X)[rows]) for route, X in embeddings.items()}
     classes = None if graph.labels is None else np.asarray(graph.labels)[rows]
-    return Comparison(routes, _turned(points), classes)
+    first = next(iter(points.values()))  # all are turned onto it, to look alike where they are alike
+    turned = {route: each @ nearest_orthogonal(each.T @ first) for route, each in points.items()}
+    return Comparison(routes, turned, classes)
 
 
 def _whole_embedding(
@@ -162,12 +162,10 @@ def _whole_embedding(
     """Embed the whole graph as the patches were, or open the embedding that the job has kept; None if none can be."""
     embedder = job.settings.embedders[0]
     if given is not None:
-        changes = differences(
-            {"embedder": describe(embedder)}, {"embedder": describe(as_embedder(given, embedder.dim))}
-        )
+        before, embedder = embedder, as_embedder(given, embedder.dim)
+        changes = differences({"embedder": describe(before)}, {"embedder": describe(embedder)})
         if changes:
             raise InputError(f"{job.name} was embedded with {changes}; compare it with the embedder that made it.")
-        embedder = as_embedder(given, embedder.dim)
     several = len({repr(describe(each)) for each in job.settings.embedders}) > 1
     if several or isinstance(embedder, UnavailableEmbedder):
         reason = "its patches have different embedders" if several else "its embedder is not at hand: pass it"
@@ -179,12 +177,9 @@ def _whole_embedding(
         )
         return None
     parameters = {"embedder": describe(embedder), "seed": job.settings.seed, "graph": graph_fingerprint(graph)}
-    try:
-        record = job.store[FULL]
-        if dict(record.parameters) == parameters:
-            return record.arrays["embedding"]
-    except (KeyError, FormatError):
-        pass
+    record = stored_record(job.store, FULL, parameters)
+    if record is not None:
+        return record.arrays["embedding"]
     try:
         fit = checked_fit(embedder, graph, job.settings.seed, where="the whole graph", progress=progress)
     except MissingExtraError as error:
@@ -192,13 +187,3 @@ def _whole_embedding(
         return None
     job.store[FULL] = Record({"embedding": np.asarray(fit.embedding)}, parameters)
     return fit.embedding
-
-
-def _turned(points: Mapping[str, Float64Array]) -> dict[str, Float64Array]:
-    """Return all points turned onto the first, to look alike where they are alike."""
-    first = next(iter(points.values()))
-    turned = {}
-    for route, each in points.items():
-        U, _, V = np.linalg.svd(each.T @ first)
-        turned[route] = each @ (U @ V)
-    return turned

@@ -43,7 +43,7 @@ from graphquilt.files.checksums import (
 from graphquilt.files.stamps import stamp
 from graphquilt.files.writing import folder_lock
 from graphquilt.jobs.store import Record, Store, store_folder
-from graphquilt.jobs.versions import put_in_place
+from graphquilt.jobs.versions import NEXT, put_in_place
 
 FORMAT = "graphquilt job"
 VERSION = 3
@@ -59,11 +59,6 @@ class DirectoryStore:
     ----------
     folder : path
         The job's folder; it is made when the first record is kept. A folder that holds other things is refused.
-
-    Raises
-    ------
-    JobError
-        The folder is not a job, or is one of another format.
 
     Notes
     -----
@@ -123,29 +118,16 @@ class DirectoryStore:
             return Record({}, marker["parameters"])
         try:
             mark = stamp(data)
-            if mark[0] != marker["bytes"]:
+            seen = self._verified.get(key) == mark
+            if mark[0] != marker["bytes"] or not (seen or file_checksum(data) == marker["sha256"]):
                 raise FormatError(
-                    f"{data} has {mark[0]} bytes and its marker says {marker['bytes']}: it was cut short or is "
-                    "another file. It has to be made again."
+                    f"{data} does not have the SHA-256 that its marker says, or its {marker['bytes']} bytes: it was "
+                    "cut short or changed. It has to be made again."
                 )
-            if self._verified.get(key) != mark:
-                checksum = file_checksum(data)
-                if checksum != marker["sha256"]:
-                    raise FormatError(
-                        f"{data} does not have the SHA-256 that its marker says (found {checksum[:12]}…, marker "
-                        f"{str(marker['sha256'])[:12]}…): its bytes have changed. It has to be made again."
-                    )
-                self._verified[key] = mark
+            self._verified[key] = mark
             arrays = map_arrays(data, tuple(marker["arrays"]))
         except FileNotFoundError:
             raise FormatError(f"{data} is gone but its marker is there: it has to be made again.") from None
-        for name, array in arrays.items():
-            noted = marker["arrays"][name]
-            if list(array.shape) != noted["shape"] or array.dtype.str != noted["dtype"]:
-                raise FormatError(
-                    f"{data}: array {name} is {array.dtype.str} {array.shape}, its marker says {noted['dtype']} "
-                    f"{tuple(noted['shape'])}. It has to be made again."
-                )
         return Record(arrays, marker["parameters"], marker["sha256"])
 
     def __setitem__(self, key: str, record: Record) -> None:
@@ -183,6 +165,12 @@ class DirectoryStore:
                 marker_path.with_suffix(".npy").unlink(missing_ok=True)
             sync_folder(marker_path.parent)
 
+    def keys(self) -> list[str]:
+        """Return the keys of all records, damaged ones included."""
+        paths = (path.relative_to(self.folder) for path in self.folder.rglob("*.json"))
+        others = (JOB, "graph", NEXT)  # not records of this version
+        return sorted(path.with_suffix("").as_posix() for path in paths if path.parts[0] not in others)
+
     def digest(self, key: str) -> str:
         """Return the digest of a record from its marker, without reading its data."""
         marker = self._open_marker(key)[1]
@@ -214,23 +202,18 @@ class DirectoryStore:
         except FormatError as error:
             raise FormatError(f"{str(error).removesuffix('.')}; {again}") from error
         version, file, arrays = marker.get("format"), marker.get("file"), marker.get("arrays")
-        if not is_size(version) or not isinstance(marker.get("parameters"), dict):
-            raise FormatError(f"{path} is not a marker of a graphquilt job; {again}")
-        _refuse_newer(path, version)
-        if version < VERSION:
-            raise FormatError(
-                f"{path} is not a marker of job format {VERSION} but of {version}; {again} docs/job-format.md says "
-                "what a marker has."
-            )
+        if is_size(version) and version > VERSION:
+            raise _newer(path, version)
+        sound = is_size(version) and version == VERSION and isinstance(marker.get("parameters"), dict)
         if file is not None:
             named = isinstance(arrays, dict) and len(arrays) > 0 and all(map(is_array_entry, arrays.values()))
-            if not (is_size(marker.get("bytes")) and is_checksum(marker.get("sha256")) and named):
-                raise FormatError(f"{path} is not a whole marker: bytes, sha256 or arrays is wrong; {again}")
-            if file not in (path.stem + ".npy", path.stem + ".npz"):
-                raise FormatError(f"{path} points to {str(file)[:80]!r}, which is not its own data file; {again}")
+            sound = sound and is_size(marker.get("bytes")) and is_checksum(marker.get("sha256")) and named
+            sound = sound and file in (path.stem + ".npy", path.stem + ".npz")
+        if not sound:
+            raise FormatError(f"{path} is not a marker of job format {VERSION} (docs/job-format.md); {again}")
         if not whole:
             raise FormatError(f"{path} does not have its own checksum: it was changed; {again}")
-        return None if file is None else path.with_name(file), marker
+        return None if file is None else path.with_name(str(file)), marker
 
     def _check_job(self) -> None:
         path = self.folder / JOB
@@ -251,14 +234,8 @@ class DirectoryStore:
         except FormatError:
             head, whole = {}, False
         version = head.get("version")
-        if head.get("format") == FORMAT and is_size(version):
-            _refuse_newer(path, version)
-            if version < VERSION:
-                raise JobError(
-                    f"{path} was written in job format {version}, whose records do not say what they were made "
-                    f"from; graphquilt {graphquilt.__version__} reads format {VERSION}. Make the job again in "
-                    "another folder, or use the release that made it; nothing was changed."
-                )
+        if head.get("format") == FORMAT and is_size(version) and version > VERSION:
+            raise _newer(path, version)
         if head.get("format") != FORMAT or version != VERSION or not whole:
             raise JobError(
                 f"{path} does not say that this is a graphquilt job, or was changed. If you are sure that it is a job "
@@ -267,32 +244,30 @@ class DirectoryStore:
 
 
 class FileClaims:
-    """Claims as locked bytes of one file: the operating system gives them back when their process ends."""
+    """Numbers that shards of a job claim, as locked bytes of one file; a claim ends with its process."""
 
     def __init__(self, folder: Path) -> None:
         import fcntl  # not on Windows
 
-        self._fcntl = fcntl
+        self._lockf, self._alone, self._free = fcntl.lockf, fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
         with translate_disk_errors(folder):
             self._handle = os.open(folder / "lock.claims", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
 
-    def __enter__(self) -> FileClaims:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Give all numbers back."""
         os.close(self._handle)
 
     def take(self, number: int) -> bool:
         """Claim a number; return whether no other process has claimed it."""
         try:
-            self._fcntl.lockf(self._handle, self._fcntl.LOCK_EX | self._fcntl.LOCK_NB, 1, number)
+            self._lockf(self._handle, self._alone, 1, number)
         except (BlockingIOError, PermissionError):
             return False
         return True
 
     def release(self, number: int) -> None:
         """Give a number back."""
-        self._fcntl.lockf(self._handle, self._fcntl.LOCK_UN, 1, number)
+        self._lockf(self._handle, self._free, 1, number)
 
 
 @contextlib.contextmanager
@@ -303,21 +278,20 @@ def open_output(
 
     Unless ``continued`` is None, the file survives a run that is killed: the next continues it, or makes a new one.
     """
-    folder = store_folder(store)
+    folder, part = store_folder(store), output_part(store, key)
     if folder is None:
         yield None
         return
-    if continued is not None:
+    if continued is None:
+        check_disk(folder, shape[0] * shape[1] * np.dtype(dtype).itemsize, f"the {key}")
+    try:
         with translate_disk_errors(folder):
             mode: Literal["r+", "w+"] = "r+" if continued else "w+"
-            part = output_part(store, key)
             yield np.lib.format.open_memmap(part, mode=mode, dtype=np.dtype(dtype), shape=shape)
-        return
-    check_disk(folder, shape[0] * shape[1] * np.dtype(dtype).itemsize, f"the {key}")
-    with temporary_sibling(folder / f"{key}.npy") as part:
-        with translate_disk_errors(folder):
-            out = np.lib.format.open_memmap(part, mode="w+", dtype=np.dtype(dtype), shape=shape)
-        yield out
+    except BaseException:
+        if continued is None:
+            part.unlink(missing_ok=True)
+        raise
 
 
 def output_part(store: Store, key: str) -> Path:
@@ -337,9 +311,8 @@ def _own_file(record: Record, folder: Path) -> Path | None:
     return part
 
 
-def _refuse_newer(path: Path, version: int) -> None:
-    if version > VERSION:
-        raise JobError(
-            f"{path} was written in job format {version}, and graphquilt {graphquilt.__version__} knows formats up to "
-            f"{VERSION}. Use the newer graphquilt that made it, or another folder; nothing was changed."
-        )
+def _newer(path: Path, version: int) -> JobError:
+    return JobError(
+        f"{path} was written in job format {version}, and graphquilt {graphquilt.__version__} knows formats up to "
+        f"{VERSION}. Use the newer graphquilt that made it, or another folder; nothing was changed."
+    )

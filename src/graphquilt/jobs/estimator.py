@@ -28,11 +28,8 @@ class GraphQuilt:
 
     Parameters
     ----------
-    dim : int
-    n_patches : int, optional
-    embedder, cutting, recipe : optional
+    dim, n_patches, embedder, cutting, recipe, seed
         As in :func:`graphquilt.embed`.
-    seed : int
 
     Attributes
     ----------
@@ -66,13 +63,7 @@ class GraphQuilt:
         self.seed = seed
 
     def fit(self, graph: GraphLike, y: object = None) -> GraphQuilt:  # noqa: ARG002
-        """Embed a graph.
-
-        Parameters
-        ----------
-        graph : anything that :func:`graphquilt.embed` takes, or a square array of edge weights
-        y : ignored
-        """
+        """Embed a graph: anything that :func:`graphquilt.embed` takes, or a square array of edge weights."""
         self.result_ = embed(
             _adjacency(graph) if isinstance(graph, np.ndarray) else graph,
             dim=self.dim,

@@ -13,14 +13,13 @@ from graphquilt.alignment import Alignment, PatchLike, centroid
 from graphquilt.alignment.centroids import lay_onto
 from graphquilt.alignment.patch_index import checked_patch
 from graphquilt.arrays import Float64Array
-from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.errors import FormatError, InputError
 from graphquilt.evaluate import EvaluationOptions, Quality, inner_product, quality, source_target
 from graphquilt.evaluate.positions import checked_embedding
 from graphquilt.graph import Graph
-from graphquilt.jobs.choosing import labels_used
 from graphquilt.jobs.description import fingerprint, plain
 from graphquilt.jobs.job import Job
-from graphquilt.jobs.store import Record
+from graphquilt.jobs.store import Record, record_digest, stored_record
 from graphquilt.linalg import Motions
 from graphquilt.patches import NodeSets, PatchGraph, coverage
 
@@ -29,15 +28,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good the embedding of a job is.
-
-    Attributes
-    ----------
-    quality : Quality
-        AUC, and accuracy if there are labels.
-    diagnosis : Diagnosis or None
-        What local training, averaging and alignment lose, on request.
-    """
+    """How good the embedding of a job is, and on request what local training, averaging and alignment lose."""
 
     quality: Quality
     diagnosis: Diagnosis | None = None
@@ -53,16 +44,10 @@ def evaluate_job(
 ) -> Evaluation:
     """Measure the embedding of a job, and record the result in the job.
 
-    Parameters
-    ----------
-    labels : array (n,), optional
-        A class for each node; by default those of the graph.
-    full : array (n, d), optional
-        An embedding of the whole graph to diagnose against.
-    diagnosis : bool
-        Also measure what local training, averaging and alignment lose.
+    ``labels`` (n,) are classes, by default those of the graph. With ``diagnosis``, also measure what local training,
+    averaging and alignment lose, with ``full`` (n, d) against an embedding of the whole graph.
     """
-    X, graph, options = job.embedding, job_graph(job), suited_score(job, options)
+    X, graph, options = job.embedding, job.require_graph(), suited_score(job, options)
     if labels is not None:
         graph = graph.with_attributes(labels=labels)
     graph = without_choosing_labels(job, graph)
@@ -77,9 +62,11 @@ def evaluate_job(
 
 def without_choosing_labels(job: Job, graph: Graph) -> Graph:
     """Return the graph without the labels that chose the signal of the job: accuracy on them would be too high."""
-    used = labels_used(job.store, graph.n_nodes)
-    if used is None or graph.labels is None:
+    if "choice" not in job.store or graph.labels is None:
         return graph
+    used = np.asarray(job.store["choice"].arrays.get("used", np.empty(0)))
+    if used.shape != (graph.n_nodes,) or used.dtype != bool:
+        raise FormatError(f"the record 'choice' of {job.name} does not have {graph.n_nodes} entries, one per node.")
     unused = np.where(used, -1, np.asarray(graph.labels))
     if not (unused >= 0).any():
         _log.warning("all labels chose the signal of the job; the accuracy is measured on the same labels")
@@ -99,27 +86,34 @@ def record_evaluation(job: Job, figures: Mapping[str, object]) -> None:
 
     Accuracy measured with labels from a file stays when the job is evaluated again without them.
     """
-    embedding = fingerprint(job.embedding)
-    try:
-        before = job.store["evaluation"].parameters
-    except (KeyError, FormatError):
-        before = {}
-    before = before if before.get("embedding") == embedding else {}
+    _ = job.embedding  # refuses one that is out of date
+    before = current_evaluation(job) or {}
     merged = {**before, **figures}
     old, new = before.get("options"), figures.get("options")
     if "accuracy" in before and "accuracy" not in figures and isinstance(old, Mapping) and isinstance(new, Mapping):
         merged["options"] = {**new, **{name: old[name] for name in ("splits", "classifier") if name in old}}
-    job.store["evaluation"] = Record({}, {**merged, "embedding": embedding})
+    job.store["evaluation"] = Record({}, {**merged, **_measured(job)})
 
 
-def job_graph(job: Job) -> Graph:
-    """Return the graph of a job, or refuse one that was made from patches alone."""
-    if job.graph is None:
-        raise JobError(
-            f"{job.name} was made from patches alone and has no graph to measure its embedding with. In Python, "
-            "gq.compare(job, graph=graph) measures it with a graph that you have."
-        )
-    return job.graph
+def current_evaluation(job: Job) -> dict[str, object] | None:
+    """Return the figures that the job has of its embedding, without those that something has changed for."""
+    record = stored_record(job.store, "evaluation", _measured(job))
+    if record is None:
+        return None
+    figures = dict(record.parameters)
+    if figures.get("full") != _digest(job, "full"):
+        figures.pop("routes", None)
+    return figures
+
+
+def _measured(job: Job) -> dict[str, object]:
+    """Return what figures are made from: the embedding, its alignment, the labels, and which were left out."""
+    labels = None if job.graph is None or job.graph.labels is None else fingerprint(job.graph.labels)
+    return {**{key: _digest(job, key) for key in ("embedding", "alignment", "choice")}, "labels": labels}
+
+
+def _digest(job: Job, key: str) -> str | None:
+    return record_digest(job.store, key) if key in job.store else None
 
 
 _ADVICE = {
@@ -133,19 +127,9 @@ _ADVICE = {
 class Diagnosis:
     """The quality of four embeddings of one graph, each one step further from full training than the one before.
 
-    Printed, it explains what each step loses.
-
-    Attributes
-    ----------
-    full : Quality or None
-        One embedding of the whole graph, if given.
-    local : Quality
-        Each node as in the patch that contains most of its edges, where every patch is moved onto the reference
-        separately. The reference is full training or, without it, the stitched embedding.
-    averaged : Quality
-        The average of all patches of each node, moved onto the reference in the same way.
-    stitched : Quality
-        The embedding after alignment and averaging.
+    Printed, it explains what each step loses. ``full`` is one embedding of the whole graph, if given. ``local`` has
+    each node as in the patch that contains most of its edges; every patch is moved onto the reference separately: full
+    training or, without it, the stitched embedding. ``averaged`` is the average of all patches, moved in the same way.
     """
 
     full: Quality | None
@@ -199,16 +183,11 @@ def diagnose(
     full: npt.ArrayLike | None = None,
     options: EvaluationOptions = EvaluationOptions(),
 ) -> Diagnosis:
-    """Measure how much local training, averaging and alignment each lose.
+    """Measure how much local training, averaging and alignment each lose; for the arguments see :func:`compare`.
 
-    Parameters
-    ----------
-    graph, patches, alignment, weights, options
-        See :func:`compare`. If a patch was embedded in several runs, the first run represents it.
-    X : array (n, d), optional
-        The stitched embedding; by default the centroid.
-    full : array (n, d), optional
-        An embedding of the whole graph by the same method. Without it the loss of local training is unknown.
+    If a patch was embedded in several runs, the first run represents it. ``X`` (n, d) is the stitched embedding, by
+    default the centroid, and ``full`` (n, d) one of the whole graph by the same method: without it, the loss of local
+    training is unknown.
     """
     n = graph.n_nodes
     stitched = centroid(patches, alignment, weights=weights, n_nodes=n) if X is None else checked_embedding(X, n)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 import os
 import re
@@ -13,11 +15,9 @@ from typing import Literal
 import numpy as np
 
 from graphquilt.arrays import AnyArray
-from graphquilt.errors import InputError, counted
+from graphquilt.errors import InputError, JobError, counted
 from graphquilt.files import array_writer, atomic_file, save_arrays, translate_disk_errors
 from graphquilt.jobs.job import Job
-from graphquilt.jobs.source import node_ids
-from graphquilt.jobs.store import store_folder
 from graphquilt.jobs.versions import gone_nodes
 
 logger = logging.getLogger(__name__)
@@ -126,17 +126,21 @@ def write_embedding(
 
 
 def job_ids(job: Job, n_nodes: int) -> AnyArray:
-    """Return the ids (n,) that the nodes of a job came with."""
-    in_folder = store_folder(job.store) is not None and job.settings.source.graph is not None
-    if in_folder or "node_ids" in job.store:
-        return node_ids(job.store, n_nodes)
+    """Return the ids (n,) that the nodes of a job came with: those of its graph, or of patches without a graph."""
     ids = None if job.graph is None else job.graph.node_ids
-    return np.arange(n_nodes) if ids is None else ids
+    if job.graph is None:
+        with contextlib.suppress(KeyError):
+            ids = job.store["node_ids"].arrays.get("node_ids")
+    ids = np.arange(n_nodes) if ids is None else ids.astype(str) if ids.dtype.hasobject else ids
+    if ids.shape != (n_nodes,):
+        raise JobError(
+            f"{job.name} has {n_nodes} nodes, and ids of shape {ids.shape}. Make it again in another folder."
+        )
+    return ids
 
 
 def _npy(path: Path, rows: _Rows) -> None:
-    ids = np.asarray(rows.ids)
-    save_arrays(path.with_suffix(".ids.npy"), {"ids": ids})
+    save_arrays(path.with_suffix(".ids.npy"), {"ids": np.asarray(rows.ids)})
     with array_writer(path, rows.dtype, rows.X.shape[1:]) as file:
         for _, block in rows.blocks():
             file.append(np.ascontiguousarray(block, dtype=rows.dtype))
@@ -155,21 +159,13 @@ def _parquet(path: Path, rows: _Rows) -> None:
             writer.write_table(pa.table(columns, names=names))
 
 
-def _write_separated_by(separator: str) -> Callable[[Path, _Rows], None]:
-    def write(path: Path, rows: _Rows) -> None:
-        layout = separator.join([f"%.{rows.digits}g"] * rows.dim)
-        _write_lines(path, ["node_id", *(f"x{k}" for k in range(rows.dim))], layout, rows, separator)
+def _lines(path: Path, rows: _Rows, *, separator: str = ",", together: bool = False) -> None:
+    """Write one line per node, coordinates ``together`` in one cell; ids that are text stand in quotes.
 
-    return write
-
-
-def _neo4j(path: Path, rows: _Rows) -> None:
-    layout = ";".join([f"%.{rows.digits}g"] * rows.dim)
-    _write_lines(path, ["nodeId:ID", "embedding:float[]"], layout, rows, ",")
-
-
-def _write_lines(path: Path, header: list[str], layout: str, rows: _Rows, separator: str) -> None:
-    """Write one line per node; ids that are text stand in quotes, which keep blanks, marks and leading zeros."""
+    Quotes keep blanks, marks and leading zeros.
+    """
+    layout = (";" if together else separator).join([f"%.{rows.digits}g"] * rows.dim)
+    header = ["nodeId:ID", "embedding:float[]"] if together else ["node_id", *(f"x{k}" for k in range(rows.dim))]
     n_unsafe, first = 0, ""
     with atomic_file(path) as file:
         file.write(f"{separator.join(header)}\n".encode())
@@ -204,8 +200,8 @@ def _word2vec(path: Path, rows: _Rows) -> None:
 FORMATS: dict[str, Callable[[Path, _Rows], None]] = {
     "npy": _npy,
     "parquet": _parquet,
-    "csv": _write_separated_by(","),
-    "tsv": _write_separated_by("\t"),
+    "csv": _lines,
+    "tsv": functools.partial(_lines, separator="\t"),
     "word2vec": _word2vec,
-    "neo4j": _neo4j,
+    "neo4j": functools.partial(_lines, together=True),
 }

@@ -41,9 +41,7 @@ def align_files(
         d + 1 ids are compared.
     recipe : Recipe
         How they are aligned; by default scale, rotation and translation of each are free.
-    store : Store, optional
-        Keeps an ordinary job; with a :class:`graphquilt.DirectoryStore`, the command line can resume it.
-    executor, progress
+    store, executor, progress
         As for :func:`graphquilt.embed`.
 
     Returns
@@ -77,7 +75,7 @@ def import_patches(store: Store, patches: PatchesLike, recipe: Recipe = ALIGN_DE
     patches_digest = patch_graph_fingerprint(patch_graph)
     with locked(store):
         keep_patch_graph(store, patch_graph, None)
-        store["node_ids"] = Record({"node_ids": numbered.ids}, {"n_nodes": len(numbered.ids), "ids": "given"})
+        store["node_ids"] = Record({"node_ids": numbered.ids}, {})
         for k, patch in enumerate(numbered.patches):
             key, X = patch_key(k, "embedding"), np.asarray(patch.coordinates)[np.argsort(patch.nodes)]
             if key not in store:

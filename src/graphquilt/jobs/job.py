@@ -16,20 +16,29 @@ import numpy.typing as npt
 
 from graphquilt.alignment import Alignment
 from graphquilt.arrays import Float64Array, FloatArray
-from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.errors import FormatError, JobError
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import differences, fingerprint
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.plan import check_room
-from graphquilt.jobs.records import patch_graph_fingerprint, patch_key, shard_name, stored_patch_graph, survey_graph
+from graphquilt.jobs.records import patch_key, shard_name, stored_patch_graph
 from graphquilt.jobs.result import EmbeddedPatches
 from graphquilt.jobs.settings import JobSettings, readable_settings, stored_settings
 from graphquilt.jobs.source import open_graph, settle_graph
 from graphquilt.jobs.steps import cut_graph
 from graphquilt.jobs.stitching import stitch_job
-from graphquilt.jobs.store import Record, Store, combined_digest, locked, short_path, store_folder, store_name
-from graphquilt.jobs.tasks import PatchInputs
+from graphquilt.jobs.store import (
+    Record,
+    Store,
+    combined_digest,
+    locked,
+    short_path,
+    store_folder,
+    store_name,
+    stored_record,
+)
+from graphquilt.jobs.sweeps import EmbeddingRun
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback, report
 
@@ -74,64 +83,51 @@ class Job:
 
     @classmethod
     def begin(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
-        """Create a job, or resume the one that the store has; see :meth:`create` and :meth:`resume`."""
-        return (cls.create if readable_settings(store) == (None, None) else cls.resume)(store, settings, graph)
-
-    @classmethod
-    def create(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
-        """Create a job.
+        """Create a job, or resume the one that the store has, with the same or compatible settings.
 
         Parameters
         ----------
         store : Store
             One in a folder also gets a copy of the graph and the ids of its nodes.
         settings : JobSettings
-            Defaults are filled in for the graph.
+            Defaults are filled in for the graph. Damaged settings are written again, if these fit the records.
         graph : Graph, optional
-            Without it, the graph is read from ``settings.source``. A store with patches and neither is a job without a
-            graph: its patches can be embedded and stitched.
+            By default the one that the store has, or that of ``settings.source``. A store with patches and neither is a
+            job without a graph.
 
         Raises
         ------
         JobError
-            The store has a job already.
+            The job has other input, or was cut or embedded in another way.
         """
+        return (cls.create if readable_settings(store) == (None, None) else cls.resume)(store, settings, graph)
+
+    @classmethod
+    def create(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
+        """Create a job, as :meth:`begin` does; refuse a store that has one."""
         if readable_settings(store) != (None, None):
             raise JobError(f"{store_name(store)} has a job already; resume it, or use another folder.")
         job = cls(store, *settle_graph(store, settings, graph, None))
-        job._revise(None, None)
+        job._revise(None)
         return job
 
     @classmethod
     def resume(cls, store: Store, settings: JobSettings, graph: Graph | None = None) -> Job:
-        """Resume the job of a store, with the same or compatible settings.
-
-        Without ``graph``, the graph is opened where the store has it, or read from ``settings.source`` if that has
-        changed. Settings that are damaged are written again, if these can be those of the job.
-
-        Raises
-        ------
-        JobError
-            The store has no job, one with other input, or one that was cut or embedded in another way.
-        """
+        """Resume the job of a store, as :meth:`begin` does; refuse a store that has none."""
         stored, damage = readable_settings(store)
         if stored is None and damage is None:
             raise JobError(f"{store_name(store)} has no job to resume; create one.")
         if damage is not None and graph is None and settings.source.path is None and "patch_graph" in store:
             raise damage
-        job = cls(store, *settle_graph(store, settings, graph, stored, damage))
-        job._revise(stored, None)
+        job = cls(store, *settle_graph(store, settings, graph, stored))
+        job._revise(stored)
+        if damage is not None:
+            _log.warning("the settings were written again: %s", damage)
         return job
 
     @classmethod
     def open(cls, store: Store | str | os.PathLike[str]) -> Job:
-        """Open an existing job.
-
-        Raises
-        ------
-        JobError
-            The store has no job, or the graph of the job has changed.
-        """
+        """Open an existing job; refuse a store without one, and a job whose graph has changed."""
         store = DirectoryStore(store) if isinstance(store, str | os.PathLike) else store
         settings = stored_settings(store)
         if settings is None and "patch_graph" in store:
@@ -139,11 +135,10 @@ class Job:
                 f"{store_name(store)} has patches but no settings, which say how they are embedded and stitched. Give "
                 "them once in Python: Job.begin(store, JobSettings(embedder=...))."
             )
-        folder = store_folder(store)
-        if folder is not None and not folder.exists():
-            raise JobError(f"{store_name(store)} does not exist; check the path, or make a job (graphquilt embed).")
         if settings is None:
-            raise JobError(f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt embed).")
+            folder = store_folder(store)
+            state = "does not exist" if folder is not None and not folder.exists() else "has no patches yet"
+            raise JobError(f"{store_name(store)} {state}; check the path, or make the job (graphquilt embed).")
         return cls(store, settings, open_graph(store, settings.source))
 
     def revise(self, settings: JobSettings, *, only: Sequence[int] | None = None) -> Job:
@@ -155,11 +150,9 @@ class Job:
         job._revise(self.settings, only)
         return job
 
-    def _revise(self, before: JobSettings | None, only: Sequence[int] | None) -> None:
+    def _revise(self, before: JobSettings | None, only: Sequence[int] | None = None) -> None:
         parameters = self.settings.to_parameters()
-        if before is not None and before.to_parameters() == parameters:
-            return
-        if only is not None and len(only) == 0:
+        if (before is not None and before.to_parameters() == parameters) or (only is not None and len(only) == 0):
             return  # a shard of no patches writes nothing, and two of them do not stop each other
         with locked(self.store, None if only is None else shard_name(only)):
             self.settings.check_records(self.store)
@@ -169,9 +162,7 @@ class Job:
         """Return the job with the signal that labels (n,) choose, -1 for none; see :func:`graphquilt.embed`."""
         from graphquilt.jobs.choosing import choose_signal
 
-        if isinstance(self.settings.embedder, tuple):
-            raise InputError("labels choose the signal of one embedder for all patches; this job has one for each.")
-        graph, seed = self._need_graph(), self.settings.seed
+        graph, seed = self.require_graph(), self.settings.seed
         with locked(self.store):
             embedder = choose_signal(self.store, graph, self.settings.embedder, labels, seed=seed)
         return self.revise(replace(self.settings, embedder=embedder))
@@ -205,35 +196,19 @@ class Job:
 
     @property
     def alignment(self) -> Alignment:
-        """The alignment of the patches.
-
-        Raises
-        ------
-        JobError
-            There is none, or it was made with other settings than the job has now.
-        """
+        """The alignment of the patches; refuse one that was made with other settings or patches."""
         if "alignment" not in self.store:
             raise JobError(f"{self.name} is not aligned yet; {self._next_step('stitch it first')}")
-        record = self.store["alignment"]
-        wanted = self.settings.stitching
-        changes = differences({name: record.parameters.get(name) for name in wanted}, wanted)
-        if changes:
-            raise JobError(f"{self.name} was aligned with {changes}; {self._next_step('stitch it again')}")
-        if record.parameters.get("embeddings") != self._embeddings_digest():
-            raise JobError(
-                f"patches of {self.name} were embedded again after it was aligned; {self._next_step('stitch it again')}"
-            )
+        record, wanted = self.store["alignment"], self._aligned_from()
+        for names in (self.settings.stitching, ("embedded_patches",)):
+            before, now = ({name: values.get(name) for name in names} for values in (record.parameters, wanted))
+            if changes := differences(before, now):
+                raise JobError(f"{self.name} was aligned with {changes}; {self._next_step('stitch it again')}")
         return Alignment.from_arrays(record.arrays)
 
     @property
     def embedding(self) -> FloatArray:
-        """The embedding, one row per node.
-
-        Raises
-        ------
-        JobError
-            There is none, or it does not belong to the alignment that the job has now.
-        """
+        """The embedding, one row per node; refuse one that does not belong to the alignment that the job has now."""
         if "embedding" not in self.store:
             raise JobError(f"{self.name} has no embedding yet; {self._next_step('stitch it first')}")
         record = self.store["embedding"]
@@ -261,32 +236,25 @@ class Job:
 
     def cut(self, *, progress: ProgressCallback | None = None) -> PatchGraph:
         """Cut the graph into patches, or open the patches that were cut; see :func:`graphquilt.cut`."""
-        try:
-            whole = "patch_graph" in self.store and bool(self.store["patch_graph"].arrays)
-        except FormatError:
-            whole = False
+        record = stored_record(self.store, "patch_graph")
+        whole = record is not None and bool(record.arrays)
         if not whole:
             check_room(self, "fennel", "clusters", "patches")
-        lock = contextlib.nullcontext() if whole else locked(self.store)
-        with lock:
-            return cut_graph(self._need_graph(), self.settings, self.store, progress)
+        with contextlib.nullcontext() if whole else locked(self.store):
+            return cut_graph(self.require_graph(), self.settings, self.store, progress)
 
     def write_patches(self, *, progress: ProgressCallback | None = None) -> None:
         """Write the data of every patch, for machines that do not have the graph.
 
         A job does not need this: its patches are cut from the graph when they are embedded.
         """
-        settings, patches, graph, survey = self.settings, self.patch_graph, self._need_graph(), None
+        run = EmbeddingRun(self.require_graph(), self.patch_graph, self.settings, self.store, progress=progress)
         with locked(self.store):
-            if settings.recipe.start:
-                embedder = settings.embedders[0]
-                survey = survey_graph(self.store, graph, embedder, settings.seed, patches, progress=progress)
-            data = PatchInputs(graph, patches.node_sets, survey, patch_graph_fingerprint(patches))
-            for k in range(patches.n_patches):
+            for k in range(run.patch_graph.n_patches):
                 key = patch_key(k, "graph")
-                if key not in self.store or not data.suits(self.store[key].parameters):
-                    self.store[key] = data.record(k)
-                report(progress, "patch data", k + 1, patches.n_patches)
+                if stored_record(self.store, key, run.inputs.made_from) is None:
+                    self.store[key] = run.inputs.record(k)
+                report(progress, "patch data", k + 1, run.patch_graph.n_patches)
 
     def embed(
         self,
@@ -305,10 +273,7 @@ class Job:
             check_room(self, "survey", "embedding", workers=int(getattr(executor, "n_workers", 1)))
         patches = embed_patches(
             self.graph,
-            patch_graph,
-            settings.embedder,
-            seed=settings.seed,
-            recipe=settings.recipe,
+            patch_graph.with_settings(settings.tuned(self.graph)),
             executor=executor,
             store=self.store,
             progress=progress,
@@ -334,8 +299,7 @@ class Job:
 
     def keep_alignment(self, alignment: Alignment) -> Record:
         """Write the alignment of the patches to the store."""
-        record = Record(alignment.to_arrays(), {**self.settings.stitching, "embeddings": self._embeddings_digest()})
-        self.store["alignment"] = record
+        self.store["alignment"] = record = Record(alignment.to_arrays(), self._aligned_from())
         return record
 
     def keep(self, alignment: Alignment, X: FloatArray, cost: Mapping[str, float]) -> None:
@@ -344,13 +308,12 @@ class Job:
         parameters = {"n_nodes": X.shape[0], "dim": X.shape[1], "alignment": _alignment_fingerprint(record)}
         self.store["embedding"] = Record({"embedding": X}, {**parameters, **cost})
 
-    def _embeddings_digest(self) -> str | None:
-        """Return the digest of all embedded patches with their nodes, or None if some are missing or damaged."""
-        keys = ["patch_graph", *(patch_key(k, "embedding") for k in range(self.n_wanted))]
-        try:
-            return combined_digest(self.store, keys)
-        except (KeyError, FormatError):
-            return None
+    def _aligned_from(self) -> dict[str, object]:
+        """Return what the alignment is made from; the digest of the embedded patches is None if some are missing."""
+        keys, digest = ["patch_graph", *(patch_key(k, "embedding") for k in range(self.n_wanted))], None
+        with contextlib.suppress(KeyError, FormatError):
+            digest = combined_digest(self.store, keys)
+        return {**self.settings.stitching, "embedded_patches": digest}
 
     def _next_step(self, stitching: str) -> str:
         """Return the command that leads to an embedding: patches come before the alignment."""
@@ -376,11 +339,12 @@ class Job:
         numbers = range(self.n_wanted) if only is None else only
         return sum(patch_key(k, "embedding") in self.store for k in numbers)
 
-    def _need_graph(self) -> Graph:
+    def require_graph(self) -> Graph:
+        """Return the graph, or refuse a job that was made from patches alone."""
         if self.graph is None:
             raise JobError(
-                f"{self.name} has no graph, because it was made from patches alone: in Python, Job(store, settings, "
-                "graph) is the job with a graph that you have."
+                f"{self.name} has no graph, because it was made from patches alone. In Python, Job(store, settings, "
+                "graph) and gq.compare(job, graph=graph) take one that you have."
             )
         return self.graph
 

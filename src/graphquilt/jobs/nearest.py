@@ -140,9 +140,9 @@ def node_row(ids: AnyArray, node: int | str) -> int:
     """Return the row of a node; the error for an unknown node names the most similar ids."""
     if ids.dtype.kind not in "iu":
         at = np.flatnonzero(ids == str(node))
-        if len(at):
-            return int(at[0])
-        raise InputError(f"node {str(node)!r} does not exist; {nearest_spellings(str(node), ids)}")
+        if not len(at):
+            raise InputError(f"node {str(node)!r} does not exist; {nearest_spellings(str(node), ids)}")
+        return int(at[0])
     integers = f"the node ids are integers from {ids.min()} to {ids.max()}"
     try:
         number = int(node)
@@ -157,16 +157,11 @@ def node_row(ids: AnyArray, node: int | str) -> int:
 
 
 def nearest_spellings(word: str, ids: AnyArray) -> str:
-    """Say which ids are spelt most like a word that is not among them, or what the ids look like."""
-    alike = similar_spellings(word, ids)
-    if alike:
-        return f"did you mean {' or '.join(map(repr, alike))}?"
-    return f"the first ids are {', '.join(repr(i) for i in ids[:3].tolist())}."
+    """Say which ids are spelt most like a word that is not among them, or what the ids look like.
 
-
-def similar_spellings(word: str, ids: AnyArray) -> list[str]:
-    """Return up to three ids spelt like a word; case and leading zeros of numbers do not count, as in 7 and 007."""
-    plain = _plain(word)
+    Case and leading zeros of numbers do not count, as in 7 and 007.
+    """
+    first = f"the first ids are {', '.join(repr(i) for i in ids[:3].tolist())}."
     if len(ids) > _COMPARED:  # difflib is slow: compare ids that end, or else begin, like the word
         names, middle = np.char.lower(ids), len(word) // 2
         ends = np.char.endswith(names, word.casefold()[middle:])
@@ -175,7 +170,8 @@ def similar_spellings(word: str, ids: AnyArray) -> list[str]:
     spellings: dict[str, str] = {}
     for name in ids.tolist():
         spellings.setdefault(_plain(name), name)
-    return [spellings[match] for match in difflib.get_close_matches(plain, spellings, n=3)]
+    alike = [repr(spellings[match]) for match in difflib.get_close_matches(_plain(word), spellings, n=3)]
+    return f"did you mean {' or '.join(alike)}?" if alike else first
 
 
 def _plain(word: str) -> str:

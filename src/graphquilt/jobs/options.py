@@ -15,7 +15,6 @@ from graphquilt.arrays import Float64Array
 from graphquilt.embedders import Embedder, Signal
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import plain
 from graphquilt.linalg import Motions
 from graphquilt.patches import (
     Conductance,
@@ -39,21 +38,16 @@ MOST_KEPT = 1 << 30  # bytes of patches in one frame that are kept by default
 
 
 def default_patches(n_nodes: int) -> int:
-    """Return the default number of patches: one below 5000 nodes, then 10, or one per 50 000 nodes if that is more.
-
-    A small graph is embedded whole in seconds, and cutting it can only lose something. Above that the paper's 10
-    patches are embedded in parallel, and patches of 50 000 nodes stay within what one machine does in a few minutes.
-    """
+    """Return the default number of patches: one below 5000 nodes, then 10, or one per 50 000 nodes if that is more."""
     return 1 if n_nodes < SMALL else max(10, math.ceil(n_nodes / PER_PATCH))
 
 
 def default_overlap(dim: int, n_nodes: int, n_patches: int, *, free: bool = True) -> tuple[int, int]:
     """Return the default overlap (l, u).
 
-    Where no motion is ``free``, patches lie in one frame, and overlaps only show how well they agree: l is 16 nodes, or
-    a quarter of a cluster where that is fewer, and u is 2 l. Otherwise l is as many nodes as a cluster has on average,
-    but no more than 256 or 2 dim, whichever is larger, and never below the dim + 1 that alignment needs; u is 4 l. At
-    10 patches of 250 nodes or more and 128 dimensions that is about the paper's (256, 1024).
+    Where no motion is ``free``, overlaps only show how well patches agree: l is 16 nodes, or a quarter of a cluster,
+    and u is 2 l. Otherwise l is the mean size of a cluster, but at most 256 or 2 dim, whichever is larger, and at
+    least the dim + 1 that alignment needs; u is 4 l.
     """
     if not free:
         least = max(1, min(16, n_nodes // n_patches // 4))
@@ -69,8 +63,7 @@ class Cutting:
     Attributes
     ----------
     n_patches : int, optional
-        How many clusters the graph is partitioned into; by default :func:`default_patches`. Clusters with less than
-        half of the least overlap are merged into neighbours, which can leave fewer patches.
+        By default :func:`default_patches`. Small clusters are merged into neighbours, which can leave fewer patches.
     partitioner : Partitioner or class of one, optional
         A class is called with the number of patches and the seed, as far as it takes them. By default ``Metis``
         (``Fennel`` where METIS is not installed), and ``Multilevel`` for graphs above four million entries.
@@ -120,10 +113,7 @@ class Cutting:
         return cls(n_patches) if cutting is None else cutting
 
     def resolved(self, *, dim: int, n_nodes: int, seed: int, free: bool = True, large: bool = False) -> Cutting:
-        """Return the same cutting with every default filled in for one graph.
-
-        ``free`` says whether alignment has motions to undo, and ``large`` whether the graph is too large for METIS.
-        """
+        """Return the cutting with every default filled in; a graph may be too ``large`` for METIS."""
         n_patches = default_patches(n_nodes) if self.n_patches is None else self.n_patches
         partitioner = self.partitioner
         if partitioner is None:
@@ -143,10 +133,7 @@ class Cutting:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is done around an embedder to make the stitched embedding good.
-
-    ``print`` shows it, a job keeps it, and :meth:`shared`, :meth:`reconstruction` and :meth:`paper` are the ones that
-    docs/results/quality.md measures.
+    """What is done around an embedder to make the stitched embedding good; docs/results/quality.md has figures.
 
     Attributes
     ----------
@@ -166,8 +153,7 @@ class Recipe:
     branching : int, optional
         Align level by level, this many patches at a time; see :func:`graphquilt.align`.
     precision : {"float64", "float32", "float16"}
-        The type of the embedding; sums are made in double precision all the same. With float16, embedded patches
-        have half precision too.
+        The type of the embedding, and with float16 of the embedded patches; sums are made in double precision.
     keep_patches : bool, optional
         Whether a job in a folder keeps its embedded patches. By default it does, unless no motion is free and they
         would take more than a gigabyte: they are then averaged into the embedding as they come. If False, patches
@@ -203,11 +189,10 @@ class Recipe:
     def __post_init__(self) -> None:
         for field, least in (("runs", 1), ("refine", 0), ("branching", 2)):
             value = getattr(self, field)
-            if field == "branching" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise InputError(f"{field} of a recipe must be an integer of at least {least}, not {value!r}.")
-            object.__setattr__(self, field, int(value))
+            if field != "branching" or value is not None:
+                if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+                    raise InputError(f"{field} of a recipe must be an integer of at least {least}, not {value!r}.")
+                object.__setattr__(self, field, int(value))
         if self.motions is not None and not isinstance(self.motions, Motions):
             raise InputError(f"motions of a recipe are a Motions or None, not {self.motions!r}.")
         if self.precision not in ("float64", "float32", "float16"):
@@ -249,15 +234,7 @@ class Recipe:
         return dataclasses.replace(self, **{"name": name, **differing})  # type: ignore[arg-type]
 
     def apply_to(self, embedder: E) -> E:
-        """Return the embedder with this recipe's settings, where those of the embedder are at their defaults.
-
-        Examples
-        --------
-        >>> from graphquilt.embedders import VGAE
-        >>> recipe = Recipe("custom", negatives=1)
-        >>> recipe.apply_to(VGAE(8)).negatives, recipe.apply_to(VGAE(8, negatives=3)).negatives
-        (1, 3)
-        """
+        """Return the embedder with this recipe's settings, where those of the embedder are at their defaults."""
         if not dataclasses.is_dataclass(embedder) or isinstance(embedder, type):
             return embedder
         changes: dict[str, object] = {}
@@ -295,11 +272,3 @@ class Recipe:
         if graph is None:
             raise InputError("coverage is counted in the graph, and none was given; use a recipe with coverage 0.")
         return coverage_weights(graph, repeated, power=self.coverage)
-
-    def stitching(self, free: Motions) -> dict[str, object]:
-        """Return what decides the outcome of stitching embedded patches, as plain values."""
-        names = ["robust", "branching", "coverage", "refine", "runs"]
-        if self.precision != "float64":  # jobs of earlier releases do not say
-            names.append("precision")
-        motions = dataclasses.asdict(self.undone(free))
-        return {"motions": motions, **{name: plain(getattr(self, name)) for name in names}}

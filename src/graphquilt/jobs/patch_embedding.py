@@ -18,9 +18,9 @@ from graphquilt.errors import FormatError, InputError, JobError, QuiltError
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import describe, differences
 from graphquilt.jobs.options import Recipe
-from graphquilt.jobs.records import patch_key, patch_seed
+from graphquilt.jobs.records import check_embedder, keep_patch_graph, patch_key, patch_seed
 from graphquilt.jobs.result import EmbeddedPatches
-from graphquilt.jobs.settings import JobSettings, default_embedders, resolve_recipe
+from graphquilt.jobs.settings import JobSettings, default_embedders
 from graphquilt.jobs.store import Record, Store, combined_digest, store_name
 from graphquilt.jobs.sweeps import START, EmbeddingRun, PatchSweep
 from graphquilt.jobs.tasks import Start
@@ -47,11 +47,8 @@ def embed_patches(
     """Embed the induced subgraph of every patch, each with its own seed.
 
     If the embedder has a shared start and the recipe allows it, the whole graph is surveyed, every patch contributes
-    a sum, and all patches are then embedded in the frame that the sums define. Otherwise no patch knows anything
-    of another.
-
-    The result does not depend on the executor, the order, the number of workers, or on whether the work was
-    interrupted and resumed.
+    a sum, and all patches are then embedded in the frame that the sums define. The result does not depend on the
+    executor, the order, the number of workers, or on whether the work was interrupted and resumed.
 
     Parameters
     ----------
@@ -60,21 +57,17 @@ def embed_patches(
     patch_graph : PatchGraph
     embedder : Embedder, function, object with ``fit_transform``, or sequence of these, optional
         One for all patches, or one for each; by default the one that the graph was cut for, or
-        :class:`graphquilt.Propagation`. Of a function, the first patch shows in how many dimensions it embeds;
-        ``FunctionEmbedder(function, dim)`` says it before, and saves that one call.
+        :class:`graphquilt.Propagation`. Of a function, the first patch shows in how many dimensions it embeds.
     seed : int, optional
         Patch k is embedded with ``patch_seed(seed, k)``; by default the seed of the cut, or 0.
     recipe : Recipe, optional
-        By default the one that the graph was cut for, or ``Recipe.shared()``.
-        With ``runs``, every patch is embedded that often with other seeds, and the result has the patches of
-        ``patch_graph.repeat(runs)``, whose edges align them; a store that has some of the runs already gets the others.
-        An embedder with an ``init_seed`` starts run r from ``init_seed + r``. ``start`` allows the shared start.
+        By default the one that the graph was cut for, or ``Recipe.shared()``. With ``runs``, the result has the patches
+        of ``patch_graph.repeat(runs)``; an embedder with an ``init_seed`` starts run r from ``init_seed + r``.
     executor : concurrent.futures.Executor, optional
         Threads, :class:`graphquilt.Processes`, ``Client(...).get_executor(pure=False)`` of Dask,
         ``MPIPoolExecutor`` of mpi4py; None is a plain loop in this process.
     store : Store, optional
         Where patches and embeddings are kept. What it has already, made from the same things, is not made again.
-        Workers read and write a store in a folder themselves; only a few numbers per patch travel.
     progress : callable, optional
         Called with a :class:`graphquilt.progress.Progress` after each patch (stages ``"start"`` and ``"patches"``).
     retries : int
@@ -93,8 +86,7 @@ def embed_patches(
     PatchesFailedError
         Some patches failed in every attempt; all others are done, and kept in the store.
     JobError
-        The store has patches of another graph, or embeddings by another embedder or seed; another run is at work on it;
-        or no patch can succeed (a full disk, a scheduler that went away).
+        The store has other patches or embeddings, another run is at work on it, or no patch can succeed.
 
     Examples
     --------
@@ -124,7 +116,11 @@ def embed_patches(
             retries=retries,
             lock=lock,
         )
-        run.begin()
+        check_embedder(run.store, run.embedders, settings.seed)
+        if "patch_graph" not in run.store and len(wanted):
+            run.take_lock()
+        if "patch_graph" in run.store or len(wanted):  # a shard of no patches writes nothing
+            keep_patch_graph(run.store, patch_graph, graph)
         PatchSweep(run, "embedding", make_starts(run)).work_through(wanted)
         which = wanted if run.is_shard else None
         return EmbeddedPatches(run.store, run.repeated.node_sets, which=which, settings=settings, graph=graph)
@@ -139,21 +135,17 @@ def _settings(
 ) -> JobSettings:
     """Return the settings: what is given, then what the patch graph carries, then the defaults."""
     carried = patch_graph.settings
-    if not isinstance(carried, JobSettings):
-        carried = JobSettings(embedder=default_embedders(None))
-    elif embedder is None and recipe is None and seed is None:
-        return carried
-    recipe = carried.recipe if recipe is None else recipe
-    seed = carried.seed if seed is None else seed
-    embedders = carried.embedder if embedder is None else _with_dims(embedder, graph, patch_graph, seed)
-    n_embedders = len(embedders) if isinstance(embedders, tuple) else patch_graph.n_patches
+    if not isinstance(carried, JobSettings) or not (embedder is None and recipe is None and seed is None):
+        carried = carried if isinstance(carried, JobSettings) else JobSettings(embedder=default_embedders(None))
+        seed, recipe = carried.seed if seed is None else seed, carried.recipe if recipe is None else recipe
+        given = carried.embedder if embedder is None else _with_dims(embedder, graph, patch_graph, seed)
+        carried = dataclasses.replace(carried, embedder=given, recipe=recipe, seed=seed).tuned(graph)
+    n_embedders = len(carried.embedders) if isinstance(carried.embedder, tuple) else patch_graph.n_patches
     if n_embedders != patch_graph.n_patches:
         raise InputError(
             f"there are {patch_graph.n_patches} patches and {n_embedders} embedders; pass one, or one per patch."
         )
-    settings = dataclasses.replace(carried, embedder=embedders, recipe=recipe, seed=seed)
-    each, recipe = resolve_recipe(settings.embedders, recipe, graph)
-    return dataclasses.replace(settings, embedder=each if isinstance(embedders, tuple) else each[0], recipe=recipe)
+    return carried
 
 
 def _with_dims(
@@ -163,13 +155,12 @@ def _with_dims(
     several = isinstance(given, Sequence) and not isinstance(given, str)
     embedders = []
     for value in given if several else [given]:
-        silent = not hasattr(value, "dim") and getattr(value, "n_components", None) is None
+        dim, silent = None, not hasattr(value, "dim") and getattr(value, "n_components", None) is None
         if silent and callable(getattr(value, "fit_transform", value)) and graph is not None:
             first = graph.subgraph(patch_graph.node_sets[0])
             width = np.shape(as_embedder(value, 1)(first, patch_seed(seed, 0)))
-            embedders.append(as_embedder(value, width[1] if len(width) == 2 else 1))
-        else:
-            embedders.append(as_embedder(value))
+            dim = width[1] if len(width) == 2 else 1
+        embedders.append(as_embedder(value, dim))
     return tuple(embedders) if several else embedders[0]
 
 
@@ -180,11 +171,7 @@ def make_starts(run: EmbeddingRun) -> list[Start | None]:
     if not (run.has_start and run.wanted):
         return starts
     for step in itertools.count():
-        stored = [_stored_start(run, r, step, starts[r]) for r in runs]
-        if not all(stored):
-            run.take_lock()
-            stored = [_make_start(run, r, step, starts[r]) for r in runs]
-        starts = [*stored]
+        starts = [_start(run, r, step, starts[r]) for r in runs]
         if all(_embedder(run, r, starts[r]).complete for r in runs):
             break
     return starts
@@ -218,41 +205,41 @@ def _stored_start(run: EmbeddingRun, r: int, step: int, before: Start | None) ->
     key = f"starts/{r}/{step}"
     try:
         record = run.store[key]
+        taken = run.reused.get(key) == record.digest
+        wanted = {} if taken else _parameters(run, r, step, before)
+        changes = differences({name: record.parameters.get(name) for name in wanted}, wanted)
+        if changes:
+            raise FormatError(f"it was made with {changes}")
+        elsewhere = taken or run.sample is not None  # patches have kept nothing for it
+        start = Start(record.arrays, record.digest, key, None if elsewhere else f"kept{step}")
+        _ = _embedder(run, r, start).complete
     except KeyError:
         return None
-    except FormatError as error:
-        _log.warning("the shared start is made again: %s", error)
-        return None
-    taken = run.reused.get(key) == record.digest
-    wanted = {} if taken else _parameters(run, r, step, before)
-    changes = differences({name: record.parameters.get(name) for name in wanted}, wanted)
-    if changes:
-        _log.warning("the shared start is made again: it was made with %s", changes)
-        return None
-    elsewhere = taken or run.sample is not None  # patches have kept nothing for it
-    start = Start(record.arrays, record.digest, key, None if elsewhere else f"kept{step}")
-    try:
-        _ = _embedder(run, r, start).complete
+    except JobError:
+        raise
     except Exception as error:  # the embedder may say anything of a start that it did not make
         _log.warning("the shared start is made again: %s", error)
         return None
     return start
 
 
-def _make_start(run: EmbeddingRun, r: int, step: int, before: Start | None) -> Start:
-    """Let all patches of a run prepare, and combine their contributions, unless another shard has done so by now."""
+def _start(run: EmbeddingRun, r: int, step: int, before: Start | None) -> Start:
+    """Return the start of a run after a round; if the store does not have it, all patches prepare for it."""
+    start = _stored_start(run, r, step, before)
+    if start is not None:
+        return start
     p, content = run.patch_graph.n_patches, f"kept{step}"
     patches = range(r * p, (r + 1) * p)
-    if run.sample is None and _stored_start(run, r, step, before) is None:
+    run.take_lock()
+    if run.sample is None:
         PatchSweep(run, content, [before] * run.settings.recipe.runs).share(patches)
     with run.alone(START, f"round {step + 1} of the shared start"):
-        start = _stored_start(run, r, step, before)
+        start = _stored_start(run, r, step, before)  # another shard may have made it by now
         if start is not None:
             return start
-        embedder, keys = _embedder(run, r, before), [patch_key(patch, content) for patch in patches]
-        kept = (run.store[key].arrays for key in keys) if run.sample is None else _prepared_sample(run, embedder)
-        arrays = _combine(run, embedder, kept, content)
-        key = f"starts/{r}/{step}"
+        kept = (run.store[patch_key(patch, content)].arrays for patch in patches)
+        embedder, key = _embedder(run, r, before), f"starts/{r}/{step}"
+        arrays = _combine(run, embedder, kept if run.sample is None else _prepared_sample(run, embedder), content)
         run.store[key] = Record(arrays, _parameters(run, r, step, before))
         return Start(arrays, run.store[key].digest, key, content if run.sample is None else None)
 

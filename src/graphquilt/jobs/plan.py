@@ -11,6 +11,7 @@ import dataclasses
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,19 +57,20 @@ class StagePlan:
         """Wall seconds, if every process has a core."""
         return self.cpu_seconds / self.processes
 
-    def check_room(self, folder: Path) -> None:
-        """Refuse the stage before it begins if memory or disk, in ``folder``, is too small for it."""
-        available, free = available_memory(), disk_free(folder)
-        for needed, is_free, what in ((self.memory, available, "memory"), (self.disk, free, "disk")):
-            if needed > is_free:
-                raise JobError(
-                    f"the stage '{self.stage}' needs {_amount(needed)} of {what}, and {_amount(is_free)} are free; "
-                    f"{_LESS.get((self.stage, what), f'free some {what}, or use another machine')}."
-                )
+    def shortages(self, memory: float, disk: float, margin: float = 1.0) -> Iterator[str]:
+        """Say what is too small for the stage, of the bytes that are free, and what needs less."""
+        n_workers = min(int(memory * self.processes / (self.memory * margin)), _cores())
+        for what, needed, free in (("memory", self.memory, memory), ("disk", self.disk, disk)):
+            if needed * margin > free:
+                less = _LESS.get((self.stage, what), f"free some {what}, or use another machine")
+                if (self.stage, what) == ("embedding", "memory") and n_workers:
+                    less = f"use at most {counted(n_workers, 'worker')}"
+                needs = f"the stage '{self.stage}' needs {_amount(needed)} of {what}, and {_amount(free)} are free"
+                yield f"{needs}; {less}."
 
 
 _LESS = {  # what needs less
-    ("embedding", "memory"): "use fewer --workers, or more --patches, which are then smaller",
+    ("embedding", "memory"): "make more and smaller patches (--patches)",
     ("embedding", "disk"): "--precision float16 halves it, and so does half of --dim",
     ("centroid", "disk"): "--precision float16 halves it, and so does half of --dim",
     ("alignment", "memory"): "align level by level (--branching 100), or embed in fewer dimensions (--dim)",
@@ -141,8 +143,7 @@ def plan_sizes(
     if np.isnan(embedding.cpu_seconds):
         name = type(embedder).__name__
         raise InputError(f"the cost of {name} must be measured: cut the graph (graphquilt cut), then plan that job.")
-    each = embedding.memory / embedding.processes - _SPARE
-    return _compare_with_free(stages, np.full(embedding.processes, each), folder)
+    return _compare_with_free(stages, folder)
 
 
 def stage_plans(sizes: Sizes, embedder: Embedder, recipe: Recipe, workers: int = 1) -> tuple[StagePlan, ...]:
@@ -213,40 +214,40 @@ def plan_job(job: Job, *, workers: int = 1, progress: ProgressCallback | None = 
         float(sizes.sum()) * dim * probes[0][2] * recipe.runs,
         lanes,
     )
-    known = Sizes(
-        n_nodes=patch_graph.n_nodes,
-        n_edges=0,
-        n_patches=n_patches,
-        dim=dim,
-        n_rows=float(sizes.sum()),
-        n_patch_edges=len(patch_graph.repeat(recipe.runs).edges),
-        overlap=float(patch_graph.overlaps.mean()) if len(patch_graph.edges) else 0.0,
+    names = ("alignment", "centroid")
+    stages = stage_plans(_sizes_of(job), job.settings.embedders[0], recipe, lanes)
+    return _compare_with_free(
+        (embedding, *(stage for stage in stages if stage.stage in names)), store_folder(job.store)
     )
-    free = recipe.undone(job.settings.motions).free
-    stages = (embedding, *_stitching_plans(known, recipe, free, lanes))
-    return _compare_with_free(stages, memory, store_folder(job.store) or Path())
+
+
+def _sizes_of(job: Job) -> Sizes:
+    """Return the sizes of a job, with those of its patches if it is cut."""
+    cut, graph, settings = None, job.graph, job.settings
+    with contextlib.suppress(JobError, FormatError):  # not cut yet, or to be cut again
+        cut = job.patch_graph
+    n_nodes, runs = job.n_nodes, settings.recipe.runs
+    return Sizes(
+        n_nodes=n_nodes,
+        n_edges=0 if graph is None else round(graph.n_entries / _ENTRIES),
+        n_features=0 if graph is None or graph.features is None else int(graph.features.shape[1]),
+        n_patches=min(settings.cutting.n_patches or 1, n_nodes) if cut is None else cut.n_patches,
+        dim=settings.dim,
+        n_rows=None if cut is None else float(cut.sizes.sum()),
+        n_patch_edges=None if cut is None else runs * len(cut.edges) + cut.n_patches * runs * (runs - 1) // 2,
+        overlap=None if cut is None or not len(cut.edges) else float(cut.overlaps.mean()),
+    )
 
 
 def check_room(job: Job, *names: str, workers: int = 1) -> None:
     """Refuse stages that the memory, or the disk of the job's folder, is too small for, before they begin."""
-    folder, graph, settings = store_folder(job.store), job.graph, job.settings
-    if folder is None or graph is None:
+    folder = store_folder(job.store)
+    if folder is None or job.graph is None:
         return
-    cut = None
-    with contextlib.suppress(JobError, FormatError):  # not cut yet, or to be cut again
-        cut = job.patch_graph
-    sizes = Sizes(
-        n_nodes=graph.n_nodes,
-        n_edges=round(graph.n_entries / _ENTRIES),
-        n_features=0 if graph.features is None else int(graph.features.shape[1]),
-        n_patches=min(settings.cutting.n_patches or 1, graph.n_nodes) if cut is None else cut.n_patches,
-        dim=settings.dim,
-        n_patch_edges=None if cut is None else len(cut.edges),
-        n_rows=None if cut is None else float(cut.sizes.sum()),
-    )
-    for stage in stage_plans(sizes, settings.embedders[0], settings.recipe, workers):
+    for stage in stage_plans(_sizes_of(job), job.settings.embedders[0], job.settings.recipe, workers):
         if stage.stage in names:
-            stage.check_room(folder)
+            for shortage in stage.shortages(available_memory(), disk_free(folder)):
+                raise JobError(shortage)
 
 
 def _graph_plans(sizes: Sizes, *, starts: bool) -> tuple[StagePlan, ...]:
@@ -312,9 +313,7 @@ def _patch_data(job: Job, patch: int) -> Graph:
     key = patch_key(patch, "graph")
     if key in job.store:
         return graph_of(job.store[key])[1]
-    if job.graph is None:
-        raise JobError(f"{job.name} has neither the data of patch {patch} nor a graph to cut it from.")
-    return job.graph.subgraph(job.patch_graph.node_sets[patch])
+    return job.require_graph().subgraph(job.patch_graph.node_sets[patch])
 
 
 def _embed_once(graph: Graph, patch: int, embedder: Embedder, seed: int) -> tuple[float, int, int]:
@@ -330,23 +329,10 @@ def _extrapolate(at: Int64Array, values: list[float], sizes: Int64Array) -> Floa
     return np.asarray(values[0] + (values[1] - values[0]) / (at[1] - at[0]) * (sizes - at[0]))
 
 
-def _compare_with_free(stages: tuple[StagePlan, ...], patches: Float64Array, folder: Path) -> Plan:
-    """Compare what the stages need with what is free; ``patches`` are the bytes that each patch takes."""
-    available, free = available_memory(), disk_free(folder)
-    advice = []
-    for stage in stages:
-        if stage.memory * _MARGIN <= available:
-            continue
-        remedy = ""
-        if stage.stage == "embedding":
-            largest_first = np.cumsum(np.sort(patches)[::-1] + _SPARE) * _MARGIN
-            n_workers = min(int(np.searchsorted(largest_first, available, side="right")), _cores())
-            remedy = f": use at most {counted(n_workers, 'worker')}" if n_workers else ": make more and smaller patches"
-        elif stage.stage == "alignment":
-            remedy = ": align level by level (graphquilt stitch --branching 100), or embed in fewer dimensions"
-        advice.append(
-            f"{stage.stage} needs {_amount(stage.memory)} of memory, and {_amount(available)} are free{remedy}."
-        )
+def _compare_with_free(stages: tuple[StagePlan, ...], folder: Path | None) -> Plan:
+    """Compare what the stages need with what is free."""
+    available, free = available_memory(), disk_free(folder or Path())
+    advice = [line for stage in stages for line in stage.shortages(available, np.inf, _MARGIN)]
     disk = sum(stage.disk for stage in stages) * _MARGIN
     if disk > free:
         advice.append(f"the job needs {_amount(disk)} of disk, and {_amount(free)} are free: use a larger disk.")

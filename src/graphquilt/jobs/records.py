@@ -17,10 +17,10 @@ from graphquilt.embedders.shared_start import Survey, shares_start
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files import is_size
 from graphquilt.graph import Graph
-from graphquilt.graph.checks import ColumnCheck, check_rows
-from graphquilt.graph.files import folder_version, graph_checksums
+from graphquilt.graph.checks import check_rows
+from graphquilt.graph.files import folder_version, graph_checksums, sparse_features
 from graphquilt.jobs.description import describe, differences, fingerprint
-from graphquilt.jobs.store import Parameters, Record, Store, record_digest, store_name
+from graphquilt.jobs.store import Parameters, Record, Store, record_digest, store_name, stored_record
 from graphquilt.patches import CoarseGraph, NodeSets, PatchGraph, coarse_graph, fine_clusters, is_large
 from graphquilt.progress import ProgressCallback
 
@@ -65,39 +65,25 @@ def keep_patch_graph(
     store: Store, patches: PatchGraph, graph: Graph | None, settings: dict[str, object] | None = None
 ) -> None:
     """Write the patch graph to a store; without ``settings``, refuse if the store has another one."""
-    if settings is None and "patch_graph" in store:
-        check_patch_graph(store, graph=graph, patches=patches)
-        return
     parameters: dict[str, object] = {"patches": patch_graph_fingerprint(patches), **(settings or {})}
     if graph is not None:
         parameters["graph"] = graph_fingerprint(graph)
-    store["patch_graph"] = Record(patches.to_arrays(), parameters)
+    if settings is None and "patch_graph" in store:
+        check_patch_graph(store, parameters)
+    else:
+        store["patch_graph"] = Record(patches.to_arrays(), parameters)
 
 
-def check_patch_graph(
-    store: Store,
-    *,
-    graph: Graph | None = None,
-    patches: PatchGraph | None = None,
-    settings: dict[str, object] | None = None,
-) -> None:
-    """Refuse a store whose patch graph is of another graph, has other patches, or was cut with other settings."""
-    parameters = store["patch_graph"].parameters
-    if settings is not None and "cutting" in parameters:
-        changes = differences({name: parameters.get(name) for name in settings}, settings)
-        if changes:
-            raise JobError(
-                f"the patches in {store_name(store)} were cut with {changes}. Use another folder, or the same settings."
-            )
-    prints = {} if graph is None else {"graph": graph_fingerprint(graph)}
-    prints |= {} if patches is None else {"patches": patch_graph_fingerprint(patches)}
-    for name, value in prints.items():
-        if parameters.get(name, value) != value:
-            raise JobError(
-                f"{store_name(store)} was begun with {'another graph' if name == 'graph' else 'other patches'} ({name} "
-                f"fingerprint {parameters[name]}, now {value}): its embeddings do not belong to these. Use another "
-                "folder, or remove this one first."
-            )
+def check_patch_graph(store: Store, made_from: Parameters) -> None:
+    """Refuse a store whose patches were made from another graph, or with other settings, as far as it says."""
+    stored = store["patch_graph"].parameters
+    known = {name: value for name, value in made_from.items() if name in stored}
+    changes = differences({name: stored[name] for name in known}, known)
+    if changes:
+        raise JobError(
+            f"the patches in {store_name(store)} were cut with {changes}. Use the same graph and settings, or another "
+            "folder."
+        )
 
 
 def stored_patch_graph(store: Store) -> PatchGraph:
@@ -118,14 +104,11 @@ def check_embedder(store: Store, embedders: Sequence[Embedder], seed: int, *, na
     """
     changes: list[str] = []
     for patch, embedder in enumerate(embedders):
-        try:
-            parameters = store[patch_key(patch, "embedding")].parameters
-        except (KeyError, FormatError):
-            continue
-        if named and "embedder" not in parameters:
+        record = stored_record(store, patch_key(patch, "embedding"))
+        if record is None or (named and "embedder" not in record.parameters):
             continue
         name = f"seed of patch {patch}"
-        before = {"embedder": parameters.get("embedder"), name: parameters.get("seed")}
+        before = {"embedder": record.parameters.get("embedder"), name: record.parameters.get("seed")}
         changes.append(differences(before, {"embedder": describe(embedder), name: patch_seed(seed, patch)}))
         if not changes[-1]:
             return
@@ -147,15 +130,13 @@ class StoredSurvey(Survey):
 
 def far_clusters(store: Store, graph: Graph, progress: ProgressCallback | None = None) -> CoarseGraph:
     """Return the fine clusters of a graph: those of the store, or new ones, which it then keeps."""
-    parameters: dict[str, object] = {"graph": graph_fingerprint(graph)}
-    try:
-        record = store["clusters"]
-        if dict(record.parameters) == parameters:
+    made_from = {"graph": graph_fingerprint(graph)}
+    record = stored_record(store, "clusters", made_from)
+    if record is not None:
+        with contextlib.suppress(FormatError):
             return CoarseGraph.from_arrays(record.arrays, graph.n_nodes)
-    except (KeyError, FormatError):
-        pass
     coarse = coarse_graph(graph.undirected(), fine_clusters(graph.undirected(), progress=progress))
-    store["clusters"] = Record(coarse.to_arrays(), parameters)
+    store["clusters"] = Record(coarse.to_arrays(), made_from)
     return coarse
 
 
@@ -178,16 +159,11 @@ def survey_graph(
     clusters = None
     if graph is not None and needs_clusters(graph, patch_graph):
         clusters = far_clusters(store, graph, progress)
-    parameters = _survey_parameters(store, graph, embedder, seed, patch_graph)
-    try:
-        record = store["survey"]
-        changes = differences({name: record.parameters.get(name) for name in parameters}, parameters)
+    record = stored_record(store, "survey", _survey_parameters(store, graph, embedder, seed, patch_graph))
+    if record is not None:
         survey = stored_survey(record)
-        fits = graph is None or all(array.shape[:1] == (graph.n_nodes,) for array in survey.nodes.values())
-        if not changes and fits:
+        if graph is None or all(array.shape[:1] == (graph.n_nodes,) for array in survey.nodes.values()):
             return survey
-    except (KeyError, FormatError):
-        pass
     if graph is None:
         return None
     made = embedder.survey(graph, seed, clusters=clusters, cut=patch_graph.n_patches > 1)
@@ -244,11 +220,11 @@ def graph_record(nodes: IntArray, graph: Graph, far: FarField | None = None) -> 
         arrays["weights"] = np.asarray(graph.weights)
     if sp.issparse(graph.features):
         features = sp.csr_array(graph.features)
-        arrays |= {f"features_{part}": getattr(features, part) for part in ("data", "indices", "indptr")}
+        parts = ("data", "indices", "indptr", "shape")
+        arrays |= {f"features_{part}": np.asarray(getattr(features, part)) for part in parts}
     elif graph.features is not None:
         arrays["features"] = np.asarray(graph.features)
-    shape = None if graph.features is None else [int(size) for size in graph.features.shape]
-    parameters: dict[str, object] = {"directed": graph.directed, "features": shape}
+    parameters: dict[str, object] = {"directed": graph.directed}
     if far is not None:
         arrays |= {f"survey_{name}": np.asarray(array) for name, array in far.nodes.items()}
         arrays |= {"far_indptr": np.asarray(far.indptr), "far_clusters": np.asarray(far.clusters)}
@@ -269,7 +245,7 @@ def graph_of(record: Record) -> tuple[AnyArray, Graph, FarField | None]:
             arrays["indptr"],
             arrays["indices"],
             arrays.get("weights"),
-            features=_sparse_features(arrays, parameters) if "features_data" in arrays else arrays.get("features"),
+            features=sparse_features(arrays, "features") if "features_data" in arrays else arrays.get("features"),
             node_ids=arrays["nodes"],
             directed=bool(parameters.get("directed", False)),
         )
@@ -288,24 +264,15 @@ def _far_of(arrays: Mapping[str, AnyArray], parameters: Parameters, n: int) -> F
     nodes = {name.removeprefix("survey_"): array for name, array in arrays.items() if name.startswith("survey_")}
     if any(array.ndim == 0 or len(array) != n for array in nodes.values()):
         raise FormatError(f"the survey in a patch's record does not have one row for each of {n} nodes.")
-    indptr, clusters, weights = arrays["far_indptr"], arrays.get("far_clusters"), arrays.get("far_weights")
-    whole = all(array is not None and array.ndim == 1 and array.dtype.kind in "iu" for array in (indptr, clusters))
-    if clusters is None or not whole or len(indptr) not in (n + 1, 2 * n + 1):
-        raise FormatError(f"the edges that leave a patch of {n} nodes are not one list of clusters per node.")
+    indptr, clusters, weights = arrays["far_indptr"], arrays.get("far_clusters", np.empty(0)), arrays.get("far_weights")
     try:
+        if any(array.ndim != 1 or array.dtype.kind not in "iu" for array in (indptr, clusters)):
+            raise InputError("they are not one list of clusters per node")
+        if len(indptr) not in (n + 1, 2 * n + 1):
+            raise InputError(f"there are {len(indptr)} offsets")
         check_rows(np.asarray(indptr), len(clusters))
+        if weights is not None and (weights.shape != clusters.shape or not np.isfinite(weights).all()):
+            raise InputError(f"their weights are not {len(clusters)} finite numbers")
     except InputError as error:
-        raise FormatError(f"the edges that leave a patch of {n} nodes cannot be read: {error}") from error
-    if weights is not None and (weights.shape != clusters.shape or not np.isfinite(weights).all()):
-        raise FormatError(f"{len(clusters)} edges leave a patch, and their weights are not as many finite numbers.")
+        raise FormatError(f"the edges that leave a patch of {n} nodes cannot be read: {error}.") from error
     return FarField(n_nodes, nodes, {}, np.asarray(indptr), np.asarray(clusters), weights)
-
-
-def _sparse_features(arrays: Mapping[str, AnyArray], parameters: Parameters) -> sp.csr_array:
-    data, indices, indptr = (np.asarray(arrays[f"features_{part}"]) for part in ("data", "indices", "indptr"))
-    shape = parameters.get("features")
-    if not isinstance(shape, list) or len(shape) != 2 or not all(type(size) is int and size >= 0 for size in shape):
-        raise FormatError(f"a patch's record gives {shape!r} as the shape of its features; two numbers belong there.")
-    check_rows(indptr, len(indices))
-    ColumnCheck(indptr, shape[1], ascending=False)(indices)
-    return sp.csr_array((data, indices, indptr), shape=(shape[0], shape[1]))

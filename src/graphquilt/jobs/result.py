@@ -117,26 +117,22 @@ class EmbeddedPatches(LazySequence[Patch]):
 
     def check(self, dim: int, runs: int) -> None:
         """Refuse to stitch if patches are missing, have other dimensions, or were embedded differently."""
-        n_patches = len(self)
         missing = [k for k in self._which if patch_key(k, "embedding") not in self.store]
         if missing:
             raise JobError(
-                f"{len(missing)} of {n_patches} patches are not embedded yet, the first is {missing[0]}; finish them "
+                f"{len(missing)} of {len(self)} patches are not embedded yet, the first is {missing[0]}; finish them "
                 "first (graphquilt embed-patches)."
             )
         width = stored_rows(self.store, self._which[0])[0].shape[1]
         if width != dim:
-            raise InputError(
-                f"patch 0 has {width} dimensions, and the settings of {store_name(self.store)} say {dim}; make them "
-                "equal."
-            )
+            name = store_name(self.store)
+            raise InputError(f"patch 0 has {width} dimensions, and the settings of {name} say {dim}; make them equal.")
         several = self.settings is not None and isinstance(self.settings.embedder, tuple)
-        for run in range(runs):
+        for run in np.array_split(self._which, runs):
             made_with: dict[str, int] = {}
-            for k in range(run * n_patches // runs, (run + 1) * n_patches // runs):
+            for k in run.tolist():
                 facts = self.store[patch_key(k, "embedding")].parameters
-                embedder = None if several else facts.get("embedder")
-                made_with.setdefault(repr((facts.get("start"), embedder)), k)
+                made_with.setdefault(repr((facts.get("start"), None if several else facts.get("embedder"))), k)
             if len(made_with) > 1:
                 first, other, *_ = made_with.values()
                 raise JobError(
@@ -225,11 +221,8 @@ class Result:
     ----------
     embedding : float array (n, dim)
         Row u is the position of node u.
-    patch_graph : PatchGraph
-        The patches of all runs; its edges are those that were aligned.
-    patches : sequence of Patch
-        The patches of all runs before alignment.
-    alignment : Alignment
+    patch_graph, patches, alignment : PatchGraph, sequence of Patch, Alignment
+        Of all runs; the patches are those before alignment.
     node_ids : array (n,) or None
         The ids that the nodes came with, in the order of the rows; None if they are 0..n-1.
     job : Job, optional

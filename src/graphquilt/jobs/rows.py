@@ -137,11 +137,10 @@ class RowFile:
         )
         return PatchRows(str(self.path), self.dtype, self.dim, tuple(span for span in spans if span[1] < span[2]))
 
-    def blocks(self) -> Iterator[tuple[int, int]]:
-        """Yield the first node of each block that is left and the one after its last, and cut it off afterwards.
-
-        Flush the result to the disk before asking for the next.
-        """
+    def blocks(self, result: FloatArray) -> Iterator[tuple[int, int]]:
+        """Yield the first node of each block that is left and the one after its last; flush it, and then cut it off."""
         for b in reversed(range(self.blocks_left)):
             yield int(self.borders[b]), int(self.borders[b + 1])
+            if isinstance(result, np.memmap):
+                result.flush()
             os.truncate(self.path, int(self.places[b * self.counts.shape[1]]) * self.row_bytes)

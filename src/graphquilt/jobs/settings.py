@@ -7,11 +7,10 @@ import functools
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-import graphquilt
 from graphquilt.embedders import Propagation, free_motions
 from graphquilt.embedders.adapters import EmbedderLike, as_embedder
 from graphquilt.embedders.contract import Embedder
@@ -19,15 +18,14 @@ from graphquilt.embedders.shared_start import shares_start
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files.checksums import is_size
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import describe, differences, plain, restore, restore_values
+from graphquilt.jobs.description import describe, plain, restore, restore_values
 from graphquilt.jobs.options import Cutting, Recipe
-from graphquilt.jobs.records import check_embedder, stored_patch_graph
+from graphquilt.jobs.records import check_embedder, check_patch_graph, stored_patch_graph
 from graphquilt.jobs.source import Source
-from graphquilt.jobs.store import Parameters, Store, store_name
+from graphquilt.jobs.store import Parameters, Store, store_name, stored_record
 from graphquilt.linalg import Motions
 from graphquilt.patches import is_large
 
-VERSION = 1
 DIM = 64  # dimensions, unless others are asked for
 Embedders: TypeAlias = Embedder | tuple[Embedder, ...]  # one for all patches, or one for each
 
@@ -53,18 +51,7 @@ class UnavailableEmbedder:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
-    """How a job is made: from which graph, cut how, embedded by what, stitched how.
-
-    Attributes
-    ----------
-    embedder : Embedder or tuple of Embedder
-        One for all patches, or one for each.
-    cutting : Cutting
-    recipe : Recipe
-    seed : int
-        Seed of all random choices.
-    source : Source
-    """
+    """How a job is made: from which graph, cut how, embedded by what (for all patches, or each), stitched how."""
 
     embedder: Embedders
     cutting: Cutting = Cutting()
@@ -105,13 +92,24 @@ class JobSettings:
     @property
     def stitching(self) -> dict[str, object]:
         """What decides the outcome of stitching embedded patches."""
-        return self.recipe.stitching(self.motions)
+        names = ("robust", "branching", "coverage", "refine", "runs", "precision")
+        motions = dataclasses.asdict(self.recipe.undone(self.motions))
+        return {"motions": motions, **{name: plain(getattr(self.recipe, name)) for name in names}}
+
+    def tuned(self, graph: Graph | None) -> JobSettings:
+        """Return the settings with the embedder as the recipe sets it, and the recipe as far as the graph allows it."""
+        embedders = tuple(self.recipe.apply_to(embedder) for embedder in self.embedders)
+        recipe = self.recipe.without_copies(embedders)
+        if graph is None and recipe == Recipe.shared():  # which counts rows by coverage
+            recipe = dataclasses.replace(recipe, coverage=0.0)
+        if graph is not None and any(shares_start(one) and not shares_start(one, graph) for one in embedders):
+            recipe = dataclasses.replace(recipe, start=False)
+        embedder = embedders if isinstance(self.embedder, tuple) else embedders[0]
+        return dataclasses.replace(self, embedder=embedder, recipe=recipe)
 
     def resolved(self, graph: Graph | None) -> JobSettings:
         """Return the settings with every default filled in for one graph, and the embedder tuned by the recipe."""
-        embedders, recipe = resolve_recipe(self.embedders, self.recipe, graph)
-        embedder = embedders if isinstance(self.embedder, tuple) else embedders[0]
-        settings = dataclasses.replace(self, embedder=embedder, recipe=recipe)
+        settings = self.tuned(graph)
         if graph is None:
             return settings
         sizes = {"dim": self.dim, "n_nodes": graph.n_nodes, "seed": self.seed}
@@ -120,17 +118,10 @@ class JobSettings:
 
     def check_records(self, store: Store) -> None:
         """Refuse a store whose patches were cut, or embedded, with other settings: its records say with which."""
-        try:
-            cut = store["patch_graph"].parameters
-        except (KeyError, FormatError):
+        if stored_record(store, "patch_graph") is None:
             return
-        now = {"cutting": describe(self.cutting), "seed": self.seed, "graph": self.source.fingerprint}
-        now = {name: value for name, value in now.items() if name in cut and value is not None}
-        changes = differences({name: cut[name] for name in now}, now)
-        if changes:
-            raise JobError(
-                f"the patches in {store_name(store)} were cut with {changes}. Use another folder, or the same settings."
-            )
+        graph = {} if self.source.fingerprint is None else {"graph": self.source.fingerprint}
+        check_patch_graph(store, {"cutting": describe(self.cutting), "seed": self.seed, **graph})
         embedders = self.embedders
         each = embedders * (stored_patch_graph(store).n_patches // len(embedders))
         check_embedder(store, each, self.seed, named=True)
@@ -139,7 +130,6 @@ class JobSettings:
         """Return the settings as plain values, for JSON."""
         described = [describe(embedder) for embedder in self.embedders]
         return {
-            "version": VERSION,
             "source": _fields(self.source),
             "cutting": _fields(self.cutting),
             "embedder": described if isinstance(self.embedder, tuple) else described[0],
@@ -151,15 +141,13 @@ class JobSettings:
 
     @classmethod
     def from_parameters(cls, parameters: Parameters) -> JobSettings:
-        """Return the settings of plain values; refuse those that a newer graphquilt wrote, or that are not settings."""
-        version = parameters.get("version")
-        if isinstance(version, int) and version > VERSION:
-            raise JobError(
-                f"the settings of this job have version {version}, and graphquilt {graphquilt.__version__} knows "
-                f"versions up to {VERSION}. Use the newer graphquilt that made it."
-            )
+        """Return the settings of plain values, or refuse what cannot be settings."""
         try:
-            motions = Motions(**restore_values(parameters["motions"], UnavailableEmbedder))  # type: ignore[arg-type]
+            kinds: dict[str, Any] = {"cutting": Cutting, "recipe": Recipe, "source": Source, "motions": Motions}
+            parts: dict[str, Any] = {
+                name: kind(**restore_values(parameters[name], UnavailableEmbedder)) for name, kind in kinds.items()
+            }
+            motions = parts.pop("motions")
             dim, seed = parameters["dim"], int(parameters["seed"])  # type: ignore[call-overload]
             if not is_size(dim) or not is_size(seed):
                 raise ValueError(f"dim {dim!r} and seed {seed!r} are not both non-negative integers")
@@ -169,13 +157,8 @@ class JobSettings:
 
             described = parameters["embedder"]
             several = isinstance(described, list)
-            return cls(
-                embedder=tuple(embedder(one) for one in described) if several else embedder(described),  # type: ignore[attr-defined]
-                cutting=Cutting(**restore_values(parameters["cutting"], UnavailableEmbedder)),  # type: ignore[arg-type]
-                recipe=Recipe(**restore_values(parameters["recipe"], UnavailableEmbedder)),  # type: ignore[arg-type]
-                seed=seed,
-                source=Source(**restore_values(parameters["source"], UnavailableEmbedder)),  # type: ignore[arg-type]
-            )
+            embedders = tuple(map(embedder, described)) if several else embedder(described)  # type: ignore[call-overload]
+            return cls(embedder=embedders, seed=seed, **parts)
         except (AttributeError, LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise FormatError(f"the settings of this job cannot be read ({str(error)[:200]}).") from error
 
@@ -185,19 +168,6 @@ def default_embedders(given: EmbedderLike | Sequence[EmbedderLike] | None, dim: 
     if isinstance(given, Sequence) and not isinstance(given, str):
         return tuple(as_embedder(one, dim) for one in given)
     return Propagation(DIM if dim is None else dim) if given is None else as_embedder(given, dim)
-
-
-def resolve_recipe(
-    embedders: tuple[Embedder, ...], recipe: Recipe, graph: Graph | None
-) -> tuple[tuple[Embedder, ...], Recipe]:
-    """Return the embedders as the recipe sets them, and the recipe as far as they and the graph allow it."""
-    tuned = tuple(recipe.apply_to(embedder) for embedder in embedders)
-    recipe = recipe if recipe.runs == 1 else recipe.without_copies(tuned)
-    if graph is None:  # the default counts rows by coverage, which takes a graph
-        return tuned, dataclasses.replace(recipe, coverage=0.0) if recipe == Recipe.shared() else recipe
-    if any(shares_start(one) and not shares_start(one, graph) for one in tuned):
-        recipe = dataclasses.replace(recipe, start=False)
-    return tuned, recipe
 
 
 def stored_settings(store: Store) -> JobSettings | None:

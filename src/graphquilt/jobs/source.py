@@ -1,4 +1,4 @@
-"""The graph of a job: the input that it is read from, its copy in the folder of the job, and the ids of its nodes."""
+"""The graph of a job: the input that it is read from, and its copy in the folder of the job."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-import numpy as np
-
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files import check_inside, map_array, translate_disk_errors
@@ -20,16 +18,18 @@ from graphquilt.files.checksums import file_checksum, is_checksum
 from graphquilt.files.stamps import is_settled, large_file, reference, stamp
 from graphquilt.graph import BadRows, Duplicates, Graph, read_edges, read_recent_edges
 from graphquilt.graph.files import attach, with_checksums
+<<<<<<< HEAD
 from graphquilt.graph.files import open_graph as open_folder
+=======
+>>>>>>> wt-jobs
 from graphquilt.jobs.description import differences
 from graphquilt.jobs.directory import JOB, DirectoryStore
 from graphquilt.jobs.records import graph_fingerprint
-from graphquilt.jobs.store import Record, Store, locked, store_folder, store_name
+from graphquilt.jobs.store import Store, locked, store_folder, store_name
 
 if TYPE_CHECKING:
     from graphquilt.jobs.settings import JobSettings
 
-_IDS = "node_ids"
 _log = logging.getLogger(__name__)
 
 
@@ -59,22 +59,20 @@ class Source:
     fingerprint: str | None = None  # the fingerprint of the graph
 
     def __post_init__(self) -> None:
-        for name in ("path", "features", "labels", "half_life", "graph", "fingerprint"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, str):
-                raise InputError(f"{name} of a source is text, not {str(value)[:40]!r}.")
+        text = ("path", "features", "labels", "half_life", "graph", "fingerprint")
+        kinds = {**dict.fromkeys(text, str | None), "checksums": Mapping, "stamps": Mapping, "columns": tuple | None}
+        for name, kind in kinds.items():
+            if not isinstance(getattr(self, name), kind):
+                raise InputError(f"{name} of a source cannot be {str(getattr(self, name))[:40]!r}.")
+        if not all(isinstance(column, int | str) for column in self.columns or ()):
+            raise InputError(f"columns of a source are positions or names, not {str(self.columns)[:40]!r}.")
         if self.graph is not None and self.graph != "graph" and not Path(self.graph).is_absolute():
             raise InputError(
                 f"the graph of a job is in its folder 'graph' or at an absolute path, not at {self.graph!r}."
             )
-        if not isinstance(self.checksums, Mapping) or not isinstance(self.stamps, Mapping):
-            raise InputError("checksums and stamps of a source are mappings.")
         for name, words in (("bad_rows", get_args(BadRows)), ("duplicates", get_args(Duplicates))):
             if getattr(self, name) not in words:
                 raise InputError(f"{name} is one of {', '.join(words)}, not {str(getattr(self, name))[:40]!r}.")
-        columns = () if self.columns is None else self.columns
-        if not isinstance(columns, tuple) or not all(isinstance(column, int | str) for column in columns):
-            raise InputError(f"columns of a source are positions or names, not {str(self.columns)[:40]!r}.")
 
     def identified(self, known: Source | None = None) -> Source:
         """Return the source with absolute paths and the checksums of its files.
@@ -145,10 +143,8 @@ def _features_checksum(path: Path) -> str:
 
 def read_array(path: str | Path | None, content: str) -> AnyArray | None:
     """Open an array (.npy), memory-mapped; ``content`` says what it is to hold."""
-    if path is None:
-        return None
     try:
-        return map_array(Path(path))
+        return None if path is None else map_array(Path(path))
     except FileNotFoundError as error:
         raise FormatError(f"{path} cannot be read as {content}: it does not exist.") from error
     except (OSError, FormatError) as error:
@@ -156,16 +152,12 @@ def read_array(path: str | Path | None, content: str) -> AnyArray | None:
 
 
 def settle_graph(
-    store: Store,
-    settings: JobSettings,
-    graph: Graph | None,
-    stored: JobSettings | None,
-    damage: FormatError | None = None,
+    store: Store, settings: JobSettings, graph: Graph | None, stored: JobSettings | None
 ) -> tuple[JobSettings, Graph | None]:
     """Find the graph of a job, and write it to the folder of the store where that does not have it.
 
-    ``stored`` are the settings of a job that is resumed, and ``damage`` says why they cannot be read. Return the
-    settings with every default filled in for the graph, and the graph.
+    ``stored`` are the settings of a job that is resumed, if they can be read. Return the settings with every default
+    filled in for the graph, and the graph.
     """
     given = graph is not None or settings.source.path is not None
     source, keep = settings.source, stored is None
@@ -185,36 +177,31 @@ def settle_graph(
     graph = None if graph is None else with_checksums(graph)
     source = replace(source, fingerprint=None if graph is None else graph_fingerprint(graph))
     if stored is not None and stored.source.fingerprint != source.fingerprint:
-        _refuse_other_input(store, stored.source, source)
+        if "patch_graph" in store:
+            changes = differences(stored.source.input(), source.input()) or (
+                f"graph with fingerprint {stored.source.fingerprint} (now {source.fingerprint})"
+            )
+            raise JobError(
+                f"{store_name(store)} was made from other input: {changes}. Use another folder, or remove this "
+                "one first."
+            )
         keep = True
     elif stored is not None:
         source = stored.source
     settings = replace(settings, source=source).resolved(graph)
-    if damage is not None:
-        settings.check_records(store)
-        _log.warning("the settings are written again: %s", damage)
+    if stored is None:
+        settings.check_records(store)  # before anything is written
     folder = store_folder(store)
     if graph is not None and folder is not None:
-        if keep or (given and not _is_kept(store, source, graph)):
+        if keep or (given and graph.folder is None and not _is_kept(store, source)):
             with locked(store):
                 settings = replace(settings, source=keep_graph(store, source, graph))
         graph = with_checksums(graph, str(folder / str(settings.source.graph)))
     return settings, graph
 
 
-def _refuse_other_input(store: Store, stored: Source, source: Source) -> None:
-    """Refuse another graph than the one whose patches the store has."""
-    if "patch_graph" in store:
-        changes = differences(stored.input(), source.input()) or (
-            f"graph with fingerprint {stored.fingerprint} (now {source.fingerprint})"
-        )
-        raise JobError(
-            f"{store_name(store)} was made from other input: {changes}. Use another folder, or remove this one first."
-        )
-
-
 def keep_graph(store: Store, source: Source, graph: Graph) -> Source:
-    """Keep a graph, unless it is in a graph folder of its own, and its node ids; return the source that says where."""
+    """Keep a graph, unless it is in a graph folder of its own; return the source that says where."""
     job = store_folder(store)
     assert job is not None
     DirectoryStore(job).create()  # first: a folder with a graph and nothing else in it is not known as a job
@@ -224,41 +211,31 @@ def keep_graph(store: Store, source: Source, graph: Graph) -> Source:
             folder = graph.folder
         else:
             check_inside(job / "graph", job)
-            file = large_file(graph.features)
-            graph.save(job / "graph") if file is None else _save_referring(graph, job / "graph", file)
-    ids = graph.node_ids
-    arrays = {} if ids is None else {_IDS: ids.astype(str) if ids.dtype.hasobject else ids}
-    store[_IDS] = Record(arrays, {"n_nodes": graph.n_nodes, "ids": "0..n-1" if ids is None else "given"})
+            features = large_file(graph.features)  # stay in their file
+            csr = graph.indptr, graph.indices, graph.weights
+            others: dict[str, Any] = {"labels": graph.labels, "node_ids": graph.node_ids, "directed": graph.directed}
+            (graph if features is None else Graph.from_arrays(*csr, **others)).save(job / "graph")
+            if features is not None:
+                attach(job / "graph", features=features)
     return replace(source, graph=folder)
 
 
-def _save_referring(graph: Graph, folder: Path, features: Path) -> None:
-    """Write a graph whose features stay in their file."""
-    csr = graph.indptr, graph.indices, graph.weights
-    edges = Graph.from_arrays(*csr, labels=graph.labels, node_ids=graph.node_ids, directed=graph.directed)
-    edges.save(folder)
-    attach(folder, features=features)
-
-
-def _is_kept(store: Store, source: Source, graph: Graph) -> bool:
-    """Return whether a job has the ids of its nodes, and the graph if that was only in memory; say so if not."""
-    what = "node ids are"
+def _is_kept(store: Store, source: Source) -> bool:
+    """Return whether a store has the graph, and log why if not."""
     try:
-        node_ids(store, graph.n_nodes)
-        what = "graph is"
-        if graph.folder is None:
-            open_graph(store, source)
+        open_graph(store, source)
     except (JobError, FormatError) as error:
-        _log.warning("the %s written again: %s", what, error)
+        _log.warning("the graph is written again: %s", error)
         return False
     return True
 
 
 def open_graph(store: Store, source: Source) -> Graph | None:
     """Open the graph that a job was begun with, None if the store does not have it; refuse another in its place."""
-    path = _folder(store, source)
-    if path is None:
+    folder = store_folder(store)
+    if source.graph is None or folder is None:
         return None
+    path = folder / source.graph
     graph = Graph.open(path)
     if graph_fingerprint(graph) != source.fingerprint:
         raise JobError(
@@ -267,6 +244,7 @@ def open_graph(store: Store, source: Source) -> Graph | None:
             "the job."
         )
     return graph
+<<<<<<< HEAD
 
 
 def graph_damage(store: Store, source: Source) -> list[str]:
@@ -298,3 +276,5 @@ def node_ids(store: Store, n_nodes: int) -> AnyArray:
     if ids is None or ids.shape != (n_nodes,) or record.parameters.get("n_nodes") != n_nodes:
         raise JobError(f"the node ids of {store_name(store)} do not fit its embedding of {n_nodes} rows. {remedy}.")
     return ids
+=======
+>>>>>>> wt-jobs

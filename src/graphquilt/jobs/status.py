@@ -17,14 +17,14 @@ from graphquilt.embedders import Propagation
 from graphquilt.embedders.shared_start import shares_start
 from graphquilt.errors import FormatError, JobError, QuiltError
 from graphquilt.files.writing import lock_holders
+from graphquilt.graph.files import open_graph, unverified
 from graphquilt.jobs.choosing import signal_in_words
-from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.directory import DirectoryStore
+from graphquilt.jobs.evaluation import current_evaluation
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.records import patch_key
-from graphquilt.jobs.source import graph_damage
 from graphquilt.jobs.stitching import stitch
 from graphquilt.jobs.store import Store, short_path, store_folder
 from graphquilt.jobs.versions import history
@@ -82,9 +82,7 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
     records = {name: _parameters(job.store, name) for name in _RECORDS}
     evaluation = records["evaluation"]
     if evaluation is not None and "damaged" not in evaluation:
-        measured = evaluation.pop("embedding", None)
-        if not _is_current(job, measured):
-            records["evaluation"] = {"of": "an earlier embedding", **evaluation}
+        records["evaluation"] = current_evaluation(job) or {"of": "an earlier embedding", **evaluation}
     alignment, cut = records["alignment"], records["patch_graph"]
     is_cut = cut is not None and "damaged" not in cut
     fit, word, advice = [], "unknown", []
@@ -95,9 +93,13 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
             advice = fit_advice(job)
     if not is_cut:
         advice = _cut_advice(job)
+<<<<<<< HEAD
     damaged = graph_damage(job.store, job.settings.source) if verify else []
     folder = store_folder(job.store)
     unread = job.store if folder is None else DirectoryStore(folder)  # one that has verified nothing yet
+=======
+    damaged, unchecked = _verify(job) if verify else (None, None)
+>>>>>>> wt-jobs
     return JobStatus(
         job=job.name,
         settings=job.settings.to_parameters(),
@@ -109,7 +111,12 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
         signal=signal_in_words(job.store, job.settings.embedder, job.graph),
         verdict=word,
         advice=advice,
+<<<<<<< HEAD
         damaged=damaged + [text for key in _keys(job, is_cut) for text in _damage(unread, key)] if verify else None,
+=======
+        damaged=damaged,
+        unverified=unchecked,
+>>>>>>> wt-jobs
         next=_next_command(job, advice, is_cut),
         history=history(job.store),
     )
@@ -141,7 +148,12 @@ def fit_advice(job: Job) -> list[Advice]:
         if error is not None and error < min(GOOD, float(errors.max()) / 2):
             worst = np.sort(job.patch_graph.edges[errors[: len(job.patch_graph.edges)].argmax()])
             why = f"Give all patches one frame: the error of patches {worst[0]} and {worst[1]} is then {error:.2g}"
-            advice.append(Advice(why, _again(job)))
+            path = job.settings.source.path
+            words = shlex.join(["--embedder", "propagation", "--out", f"{short_path(job.name)}-propagation"])
+            again = f"gq.embed(graph, …, embedder=gq.Propagation({job.settings.dim}))"
+            if path is not None:
+                again = f"graphquilt embed {shlex.quote(short_path(path))} … {words}"
+            advice.append(Advice(why, again))
     return advice
 
 
@@ -167,23 +179,20 @@ def _error_in_one_frame(job: Job) -> float | None:
 
 def follow_job(job: Job, *, interval: float = 2.0) -> Iterator[JobProgress]:
     """Yield the progress of a job every ``interval`` seconds, until all patches are embedded and nobody is at work."""
-    stage, begun, before, workers = "", time.monotonic(), 0, set[str]()
-    counted: set[str] = set()
+    stage, begun, before, workers, done = "", time.monotonic(), 0, set[str](), set[str]()
     while True:
         now, keys = _stage(job)
         at_work = lock_holders(store_folder(job.store))
-        done = {key for key in keys if key in counted or key in job.store}
+        finished = {key for key in keys if key in done or key in job.store}
         if now != stage:
-            stage, begun, before, workers, counted = now, time.monotonic(), len(done), set(), set(done)
-        for key in done - counted:
+            stage, begun, before, workers, done = now, time.monotonic(), len(finished), set(), finished
+        for key in finished - done:
             with contextlib.suppress(KeyError, FormatError):
                 workers.add(str(job.store[key].parameters.get("worker")))
-        counted |= done
-        elapsed, new = time.monotonic() - begun, len(done) - before
-        pace = new / elapsed if new and elapsed > 0 else None
-        left = None if pace is None else (len(keys) - len(done)) / pace
-        per_minute = None if pace is None else 60 * pace
-        yield JobProgress(stage, len(done), len(keys), len(workers or at_work), per_minute, left)
+        done = finished
+        pace = (len(done) - before) / max(time.monotonic() - begun, 1e-9)
+        rates = (60 * pace, (len(keys) - len(done)) / pace) if pace else (None, None)
+        yield JobProgress(stage, len(done), len(keys), len(workers or at_work), *rates)
         if stage == "stitch" and not at_work:
             return
         time.sleep(interval)
@@ -203,15 +212,6 @@ def _stage(job: Job) -> tuple[str, list[str]]:
         if step == 0 or any(key in job.store for key in kept):
             return "start", kept
     return "patches", embeddings
-
-
-def _again(job: Job) -> str:
-    """Return what made the job, with an embedder that gives all patches one frame, in another folder."""
-    path = job.settings.source.path
-    if path is None:
-        return f"gq.embed(graph, …, embedder=gq.Propagation({job.settings.dim}))"
-    words = shlex.join(["--embedder", "propagation", "--out", f"{short_path(job.name)}-propagation"])
-    return f"graphquilt embed {shlex.quote(short_path(path))} … {words}"
 
 
 def _cut_advice(job: Job) -> list[Advice]:
@@ -237,11 +237,10 @@ def _next_command(job: Job, advice: list[Advice], is_cut: bool) -> str:
         return advice[0].command if advice else f"in Python: Job.open({job.name!r}).run()"
     if job.count_embedded() < job.n_wanted:
         return job.command("embed-patches")
-    try:
+    with contextlib.suppress(JobError, FormatError):
         _ = job.embedding
-    except (JobError, FormatError):
-        return job.command("stitch")
-    return "nothing"
+        return "nothing"
+    return job.command("stitch")
 
 
 def _parameters(store: Store, key: str) -> dict[str, object] | None:
@@ -253,33 +252,20 @@ def _parameters(store: Store, key: str) -> dict[str, object] | None:
         return {"damaged": str(error)}
 
 
-def _is_current(job: Job, measured: object) -> bool:
-    """Return whether this is the fingerprint of the job's embedding."""
+def _verify(job: Job) -> tuple[list[str], list[str]]:
+    """Read everything that a job has; return what is damaged, and what has no checksum to compare it with."""
+    folder, graph = store_folder(job.store), job.settings.source.graph
+    store = job.store if folder is None else DirectoryStore(folder)  # one that has verified nothing yet
+    damaged, unsaid = [], None
     try:
-        return measured == fingerprint(job.store["embedding"].arrays["embedding"])
-    except (KeyError, FormatError):
-        return False
-
-
-def _keys(job: Job, is_cut: bool) -> Iterator[str]:
-    yield from ("settings", "node_ids", *_RECORDS)
-    if not is_cut:
-        return
-    n_data, recipe = job.patch_graph.n_patches, job.settings.recipe
-    yield from (patch_key(k, "graph") for k in range(n_data))
-    yield from (patch_key(k, "embedding") for k in range(recipe.runs * n_data))
-    for step in itertools.count():
-        starts = [f"starts/{run}/{step}" for run in range(recipe.runs)]
-        if not any(key in job.store for key in starts):
-            return
-        yield from starts
-        yield from (patch_key(k, f"kept{step}") for k in range(recipe.runs * n_data))
-
-
-def _damage(store: Store, key: str) -> Iterator[str]:
-    try:
-        store[key]
-    except KeyError:
-        return
+        if folder is not None and graph is not None:
+            open_graph(folder / graph, verify=True)
+            unsaid = unverified(folder / graph)
     except FormatError as error:
-        yield str(error)
+        damaged.append(str(error))
+    for key in getattr(store, "keys", tuple)():
+        try:
+            store[key]
+        except FormatError as error:
+            damaged.append(str(error))
+    return damaged, [] if unsaid is None else [unsaid]

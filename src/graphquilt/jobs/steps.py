@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,7 @@ from graphquilt.jobs.result import Result
 from graphquilt.jobs.settings import JobSettings, default_embedders
 from graphquilt.jobs.source import Source
 from graphquilt.jobs.stitching import stitch
-from graphquilt.jobs.store import Record, Store, record_digest
+from graphquilt.jobs.store import Record, Store, record_digest, stored_record
 from graphquilt.linalg import Motions
 from graphquilt.patches import (
     Multilevel,
@@ -72,13 +73,10 @@ def embed(
     dim : int, optional
         By default that of the embedder, or 64.
     n_patches : int, optional
-        The short form of ``cutting=Cutting(n_patches)``; by default it follows from the size of the graph.
+        The short form of ``cutting=Cutting(n_patches)``.
     embedder : Embedder, function, object with ``fit_transform``, or sequence of these, optional
         By default :class:`graphquilt.Propagation`. See :func:`graphquilt.embedders.as_embedder`.
-    cutting : Cutting, optional
-        Partitioner, degree, overlap, edge weight and limits.
-    recipe : Recipe
-        Training runs, row weights and alignment options.
+    cutting, recipe : Cutting, Recipe
     seed : int
     choose_by : int array (n,), optional
         The class of each node, -1 for none: cross-validation among these labels chooses the signal of
@@ -86,8 +84,7 @@ def embed(
     executor : concurrent.futures.Executor, optional
         Works on the embeddings and on the comparison of overlaps.
     store : Store or path, optional
-        Keeps every result, and resumes an earlier run. With the path of a folder, or a
-        :class:`graphquilt.DirectoryStore`, the command line can resume the job too.
+        Keeps every result, and resumes an earlier run, of the command line too if it is a folder.
     progress : callable, optional
 
     Returns
@@ -116,8 +113,6 @@ def embed(
     if choose_by is not None:
         from graphquilt.jobs.choosing import choose_signal
 
-        if isinstance(embedders, tuple):
-            raise InputError("labels choose the signal of one embedder for all patches; there is one for each.")
         whole, source = source.read() if whole is None else whole, JobSettings.source
         embedders = choose_signal(records, whole, embedders, choose_by, seed=seed)
     cutting = Cutting.given(n_patches, cutting)
@@ -159,21 +154,11 @@ def cut(
     ----------
     graph : Graph
         Connected, unless the embedder needs no alignment; see :meth:`graphquilt.Graph.largest_component`.
-    n_patches : int, optional
-        The short form of ``cutting=Cutting(n_patches)``; by default it follows from the size of the graph.
-    embedder : Embedder, function, object with ``fit_transform``, or sequence of these, optional
-        What will embed the patches; it decides how many nodes overlaps need: dim + 1 where patches are rotated.
-    cutting : Cutting, optional
-    recipe : Recipe
-    seed : int
-        Seed of the partition and of the patch graph.
+    n_patches, embedder, cutting, recipe, seed
+        As in :func:`graphquilt.embed`. The embedder decides how many nodes overlaps need.
     store : Store, optional
         Keeps the cluster labels, and then the patch graph. Nothing in it is made twice.
     progress : callable, optional
-
-    Returns
-    -------
-    PatchGraph
 
     Raises
     ------
@@ -203,7 +188,7 @@ def cut_graph(graph: Graph, settings: JobSettings, store: Store, progress: Progr
     made_with: dict[str, object] = {"cutting": describe(cutting), "seed": settings.seed}
     if "patch_graph" in store:
         try:
-            check_patch_graph(store, graph=graph, settings=made_with)
+            check_patch_graph(store, {**made_with, "graph": graph_fingerprint(graph)})
             if _is_current(store, "patch_graph", "labels") and _is_current(store, "labels", "clusters"):
                 return stored_patch_graph(store).with_settings(settings)
             _log.warning("the graph is cut again: its clusters have changed")
@@ -215,7 +200,14 @@ def cut_graph(graph: Graph, settings: JobSettings, store: Store, progress: Progr
             check_n_patches(1, graph.n_nodes)
             patches = PatchGraph([np.arange(graph.n_nodes)], np.empty((0, 2), dtype=np.int64), graph.n_nodes, "each")
         else:
-            patches = _overlapping_patches(graph, settings, made_with, store, progress)
+            labels = _labels(graph, cutting, made_with, store, progress)
+            report(progress, "partition", 1, 1)
+            names = ("degree", "overlap", "edge_weight", "limits")
+            options: dict[str, Any] = {name: getattr(cutting, name) for name in names}
+            options |= {"components": "error" if motions.free and cutting.components is None else "each"}
+            patches = patch_graph(graph, labels, seed=settings.seed, progress=progress, **options)
+            if motions.rotate:
+                patches.check_dim(settings.dim)
             made_with["labels"] = record_digest(store, "labels")
     keep_patch_graph(store, patches, graph, {**made_with, **cost})
     return patches.with_settings(settings)
@@ -225,35 +217,6 @@ def _is_current(store: Store, key: str, source: str) -> bool:
     """Return whether a record, if it is there, was made from another as that is now."""
     named = store[key].parameters.get(source) if key in store else None
     return named is None or source not in store or named == record_digest(store, source)
-
-
-def _overlapping_patches(
-    graph: Graph,
-    settings: JobSettings,
-    made_with: dict[str, object],
-    store: Store,
-    progress: ProgressCallback | None,
-) -> PatchGraph:
-    """Partition a graph, and let the clusters grow into patches."""
-    cutting, motions = settings.cutting, settings.motions
-    assert cutting.overlap is not None
-    assert cutting.degree is not None
-    labels = _labels(graph, cutting, made_with, store, progress)
-    report(progress, "partition", 1, 1)
-    patches = patch_graph(
-        graph,
-        labels,
-        degree=cutting.degree,
-        overlap=cutting.overlap,
-        edge_weight=cutting.edge_weight,
-        limits=cutting.limits,
-        components="error" if motions.free and cutting.components is None else "each",
-        seed=settings.seed,
-        progress=progress,
-    )
-    if motions.rotate:
-        patches.check_dim(settings.dim)
-    return patches
 
 
 def _announce_components(graph: Graph, cutting: Cutting, motions: Motions) -> None:
@@ -278,25 +241,19 @@ def _labels(
     graph: Graph, cutting: Cutting, made_with: dict[str, object], store: Store, progress: ProgressCallback | None
 ) -> Int64Array:
     """Return the cluster of each node: those of the store, or new ones, which the store then keeps."""
-    assert cutting.partitioner is not None
-    assert not isinstance(cutting.partitioner, type)
-    assert cutting.overlap is not None
     made_with = made_with | {"graph": graph_fingerprint(graph)}
-    clusters = None
-    if isinstance(cutting.partitioner, Multilevel):
+    partitioner, clusters = cast(Any, cutting.partitioner), None
+    if isinstance(partitioner, Multilevel):
         clusters = far_clusters(store, graph, progress)
         made_with["clusters"] = record_digest(store, "clusters")
-    try:
-        record = store["labels"]
-        if dict(record.parameters) == made_with:
-            return np.asarray(record.arrays["labels"])
-    except (KeyError, FormatError):
-        pass
-    if isinstance(cutting.partitioner, Multilevel) and clusters is not None:
-        labels = cutting.partitioner.merge(clusters)
+    record = stored_record(store, "labels", made_with)
+    if record is not None:
+        return np.asarray(record.arrays["labels"])
+    if clusters is not None:
+        labels = partitioner.merge(clusters)
     else:
-        options = {"progress": progress} if getattr(cutting.partitioner, "reports", False) else {}
-        labels = cutting.partitioner(graph, **options)
-    labels = merge_small(graph, labels, smallest_cluster(cutting.overlap))
+        options = {"progress": progress} if getattr(partitioner, "reports", False) else {}
+        labels = partitioner(graph, **options)
+    labels = merge_small(graph, labels, smallest_cluster(cast(tuple[int, int], cutting.overlap)))
     store["labels"] = Record({"labels": labels}, made_with)
     return labels

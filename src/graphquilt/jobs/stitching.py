@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,7 +18,6 @@ from graphquilt.graph import Graph
 from graphquilt.jobs.directory import open_output, output_part
 from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.result import EmbeddedPatches, SharedRows
-from graphquilt.jobs.rows import RowFile
 from graphquilt.jobs.versions import frame_rotation, settle_rows
 from graphquilt.linalg import Motions
 from graphquilt.patches import Patch, PatchGraph
@@ -49,13 +48,12 @@ def stitch(
         What :func:`graphquilt.embed_patches` returned, which carries motions, recipe and graph; or patches from
         anywhere.
     motions : Motions, optional
-        The motions that the embedder leaves free; ``recipe.motions`` takes precedence. By default those that
-        ``patches`` carries, and rotations and translations for patches from elsewhere.
+        The motions that the embedder leaves free; ``recipe.motions`` takes precedence.
     recipe : Recipe, optional
-        Its runs, robust, branching, coverage, refine and precision. By default the one that ``patches`` carries, and
-        ``Recipe()`` for patches from elsewhere.
+        Its runs, robust, branching, coverage, refine and precision.
     graph : Graph, optional
-        Needed where ``recipe.coverage`` is above 0 and ``patches`` carries none.
+        Needed where ``recipe.coverage`` is above 0. What is not given is what ``patches`` carries; for patches from
+        elsewhere, rotations and translations are free, and the recipe is ``Recipe()``.
     executor : concurrent.futures.Executor, optional
         Compares the overlaps.
     progress : callable, optional
@@ -137,17 +135,9 @@ class _Stitching:
             nodes, X = checked_patch(self.patches[0], 0)
             out[nodes] = X
             return out
-        blocks = None if self.row_file is None else _flushed(self.row_file, out)
+        blocks = None if self.row_file is None else self.row_file.blocks(out)
         weights = self.weights
         return centroid(self.patches, alignment, n_nodes=n, weights=weights, out=out, blocks=blocks, progress=progress)
-
-
-def _flushed(row_file: RowFile, out: FloatArray) -> Iterator[tuple[int, int]]:
-    """Yield the blocks of a row file; the result of each is on the disk before its rows are removed."""
-    for block in row_file.blocks():
-        yield block
-        if isinstance(out, np.memmap):
-            out.flush()
 
 
 def stitch_job(job: Job, *, executor: Executor | None = None, progress: ProgressCallback | None = None) -> Alignment:

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from graphquilt.arrays import AnyArray
+from graphquilt.errors import FormatError
 from graphquilt.jobs.description import fingerprint
 
 Parameters = Mapping[str, object]
@@ -35,24 +36,12 @@ class Record:
         return fingerprint(*(np.atleast_1d(array) for _, array in sorted(self.arrays.items())))
 
 
-class Claims(contextlib.AbstractContextManager["Claims"], Protocol):
-    """Numbers that the shards of a job claim, one shard each; a claim ends with its process, however that ends."""
-
-    def take(self, number: int) -> bool:
-        """Claim a number; return whether no other process has claimed it."""
-        ...
-
-    def release(self, number: int) -> None:
-        """Give a number back."""
-        ...
-
-
 class Store(Protocol):
     """Where records are kept: anything with these three methods, a plain dict included.
 
     A store may also have ``folder``, the path that holds its records; workers in other processes then open a pickled
     copy of the store and read and write it themselves. And it may have ``lock(shard=None)``, a context manager that
-    keeps other runs away; and ``claims()``, by which shards divide work among them (:class:`Claims`).
+    keeps other runs away; and ``claims()``, by which shards divide work.
     """
 
     def __contains__(self, key: object, /) -> bool:
@@ -66,6 +55,16 @@ class Store(Protocol):
     def __setitem__(self, key: str, record: Record, /) -> None:
         """Store a record, replacing an older one."""
         ...
+
+
+def stored_record(store: Store, key: str, made_from: Parameters | None = None) -> Record | None:
+    """Return a record if it is whole and was made from these things, as its parameters say; None otherwise."""
+    try:
+        record = store[key]
+    except (KeyError, FormatError):
+        return None
+    wanted = {} if made_from is None else made_from
+    return record if all(record.parameters.get(name) == value for name, value in wanted.items()) else None
 
 
 def store_folder(store: Store) -> Path | None:

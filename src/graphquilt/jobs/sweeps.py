@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
 import os
 import socket
@@ -18,10 +19,9 @@ from graphquilt.embedders.shared_start import SharedStart, shares_start, with_st
 from graphquilt.errors import EmbedderError, FormatError, JobError, PatchesFailedError
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import describe, differences
+from graphquilt.jobs.directory import FileClaims
 from graphquilt.jobs.records import (
-    check_embedder,
     graph_version,
-    keep_patch_graph,
     patch_graph_fingerprint,
     patch_key,
     patch_seed,
@@ -30,7 +30,7 @@ from graphquilt.jobs.records import (
 )
 from graphquilt.jobs.rows import RowFile
 from graphquilt.jobs.settings import JobSettings
-from graphquilt.jobs.store import Claims, Record, Store, combined_digest, locked, record_digest, store_folder
+from graphquilt.jobs.store import Record, Store, combined_digest, locked, record_digest, store_folder, stored_record
 from graphquilt.jobs.tasks import (
     GraphReference,
     PatchInput,
@@ -41,7 +41,7 @@ from graphquilt.jobs.tasks import (
     embedder_of_run,
     perform,
 )
-from graphquilt.jobs.versions import frame_rotation, taken_over
+from graphquilt.jobs.versions import FRAME, UPDATE, frame_rotation, taken_over
 from graphquilt.patches import PatchGraph
 from graphquilt.progress import ProgressCallback, report
 
@@ -69,7 +69,7 @@ class EmbeddingRun:
     progress: ProgressCallback | None = None
     retries: int = 1
     lock: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    claims: Claims | None = None  # of a shard that has locked the job
+    claims: FileClaims | None = None  # of a shard that has locked the job
     is_locked: bool = False
     embedders: list[Embedder] = field(init=False)  # of each patch of each run
     repeated: PatchGraph = field(init=False)  # the patches of all runs
@@ -78,6 +78,7 @@ class EmbeddingRun:
     frame: tuple[Float64Array, str] | None = field(init=False)  # the rotation onto the frame of an earlier version
     version: object = field(init=False)  # of the files of the graph, when the run began
     has_start: bool = field(init=False)  # it is wanted, and all patches of a run have the same embedder
+    averages_at_once: bool = field(init=False)  # rows go straight into the average; patches are not kept
 
     def __post_init__(self) -> None:
         p, given, recipe = self.patch_graph.n_patches, self.settings.embedders, self.settings.recipe
@@ -87,9 +88,12 @@ class EmbeddingRun:
             self.embedders += [embedder_of_run(one, run) for one in each]
         self.repeated = self.patch_graph.repeat(recipe.runs)
         self.patches = patch_graph_fingerprint(self.patch_graph)
-        self.reused, self.frame = taken_over(self.store), frame_rotation(self.store)
+        self.reused = taken_over(self.store) if UPDATE in self.store else {}
+        self.frame = frame_rotation(self.store) if FRAME in self.store else None
         self.version = graph_version(self.graph)
         self.has_start = recipe.start and shares_start(each[0], self.graph) and all(one == each[0] for one in each)
+        sizes = self.patch_graph.n_nodes, p, self.settings.dim
+        self.averages_at_once = self.has_start and recipe.averages_at_once(self.settings.motions, *sizes)
 
     @functools.cached_property
     def inputs(self) -> PatchInputs:
@@ -107,27 +111,12 @@ class EmbeddingRun:
         return None if self.inputs.survey is None else self.inputs.survey.shared.get("sample")
 
     @functools.cached_property
-    def averages_at_once(self) -> bool:
-        """Whether patches are not kept: their rows go straight into the average."""
-        settings, (n, p) = self.settings, (self.patch_graph.n_nodes, self.patch_graph.n_patches)
-        return self.has_start and settings.recipe.averages_at_once(settings.motions, n, p, settings.dim)
-
-    @functools.cached_property
     def row_file(self) -> RowFile | None:
         """The file for rows that are not kept; None if patches are kept."""
         if not self.averages_at_once or store_folder(self.store) is None or self.inputs.survey is None:
             return None
         node_sets, n, dtype = self.patch_graph.node_sets, self.patch_graph.n_nodes, self.settings.recipe.precision
         return RowFile(self.store, node_sets, n, dim=self.settings.dim, dtype=dtype)
-
-    def begin(self) -> None:
-        """Keep the patch graph, and refuse a store with other patches or embeddings."""
-        check_embedder(self.store, self.embedders, self.settings.seed)
-        if "patch_graph" not in self.store:
-            if not self.wanted:
-                return  # a shard of no patches writes nothing
-            self.take_lock()
-        keep_patch_graph(self.store, self.patch_graph, self.graph)
 
     def data_digest(self, *patches: int) -> str | None:
         """Return the digest of the data that the store has of patches, for workers without the graph."""
@@ -142,7 +131,7 @@ class EmbeddingRun:
             self.lock.enter_context(locked(self.store, shard_name(self.wanted) if self.is_shard else None))
             claims = getattr(self.store, "claims", None)
             if self.is_shard and claims is not None:
-                self.claims = self.lock.enter_context(claims())
+                self.claims = self.lock.enter_context(contextlib.closing(claims()))
             self.is_locked = True
 
     @contextlib.contextmanager
@@ -197,21 +186,15 @@ class PatchSweep:
         left = sorted([*patches[first:], *patches[:first]], key=lambda patch: patch not in own)
         at_once = 2 * getattr(self.run.executor, "n_workers", 8) if self.run.executor is not None else 1
         waiting = False
-        while left:
-            claimed: list[int] = []
-            for patch in [*left]:
-                if len(claimed) < at_once and not self.finished(patch) and claims.take(_PATCHES + patch):
-                    claimed.append(patch)
-                elif len(claimed) == at_once:
-                    break
+        while left := [patch for patch in left if not self.finished(patch)]:
+            claimed = list(itertools.islice((patch for patch in left if claims.take(_PATCHES + patch)), at_once))
             try:
                 # Another shard may have finished a patch just before it was claimed.
                 self.work_through(claimed, before=len(patches) - len(left), total=len(patches))
             finally:
                 for patch in claimed:
                     claims.release(_PATCHES + patch)
-            left = [patch for patch in left if not self.finished(patch)]
-            if left and not claimed:
+            if not claimed:
                 if not waiting:
                     what = f"{len(left)} of {len(patches)} patches, the first is {min(left)}"
                     _log.warning("waiting for other shards, which prepare %s", what)
@@ -242,19 +225,19 @@ class PatchSweep:
             "seed": patch_seed(run.settings.seed, patch),
             "patches": run.patches,
         }
+        survey = run.inputs.survey
         if start is not None:
             parameters["start"] = start.digest
-            if start.kept is not None:
-                parameters["kept"] = record_digest(run.store, patch_key(patch, start.kept))
-            elif run.inputs.survey is not None:
-                parameters["survey"] = run.inputs.survey.digest
-            if self.content == "embedding" and run.frame is not None:
-                parameters["frame"] = run.frame[1]
-        elif self.content != "embedding" and run.inputs.survey is not None:
-            parameters["survey"] = run.inputs.survey.digest
+        if start is not None and start.kept is not None:
+            parameters["kept"] = record_digest(run.store, patch_key(patch, start.kept))
+        elif survey is not None and (start is not None or self.content != "embedding"):
+            parameters["survey"] = survey.digest
+        if start is not None and self.content == "embedding" and run.frame is not None:
+            parameters["frame"] = run.frame[1]
         data = patch % run.patch_graph.n_patches
-        if run.data_digest(data) is not None and self._has_data(data):
-            parameters["data"] = run.data_digest(data)
+        digest = run.data_digest(data)
+        if digest is not None and self._has_data(data):
+            parameters["data"] = digest
         return parameters
 
     def finished(self, patch: int) -> bool:
@@ -291,19 +274,9 @@ class PatchSweep:
             damaged = rows.of_patch(patch).checksum() != record.parameters["rows"]
             return f"its rows in {rows.path.name} have changed" if damaged else ""
         # They are averaged, or about to be, with an alignment that is stored.
-        try:
-            stored, wanted = run.store["alignment"].parameters, run.settings.stitching
-        except (KeyError, FormatError):
-            return "its rows are gone"
         begun = (rows is not None and rows.blocks_left >= 0) or "embedding" in run.store
-        fits = begun and not differences({name: stored.get(name) for name in wanted}, wanted)
-        return "" if fits else "its rows were averaged in another way, and not kept"
-
-    @property
-    def carries_data(self) -> bool:
-        """Whether the data of patches travels with tasks: workers reach neither the graph nor a store with the data."""
-        run = self.run
-        return store_folder(run.store) is None or (run.graph is not None and run.inputs.reference is None)
+        fits = begun and stored_record(run.store, "alignment", run.settings.stitching) is not None
+        return "" if fits else "its rows are gone, or were averaged in another way"
 
     def task(self, patch: int, *, here: bool = False) -> PatchTask:
         """Return the task that embeds a patch, in another process, or ``here`` with the graph already open."""
@@ -350,23 +323,19 @@ class PatchSweep:
 
     def _has_data(self, data: int) -> bool:
         """Return whether the data of a patch was written, for workers that do not have the graph."""
-        key = patch_key(data, "graph")
-        try:
-            usable = data not in self.damaged and key in self.run.store
-            return usable and self.run.inputs.suits(self.run.store[key].parameters)
-        except FormatError:
-            return False
+        record = stored_record(self.run.store, patch_key(data, "graph"), self.run.inputs.made_from)
+        return record is not None and data not in self.damaged
 
     def settle(self, patch: int, outcome: TaskOutcome) -> bool:
         """Take in the outcome of a task; return True if the patch has to be tried again."""
-        run, key = self.run, patch_key(patch, self.content)
+        run, key, error = self.run, patch_key(patch, self.content), outcome.error
         if run.graph is not None and graph_version(run.graph) != run.version:
             run.store[key] = Record({}, {})  # nobody knows what it was made from
             raise JobError(
                 f"the files of the graph in {run.graph.folder} changed while patch {patch} was at work. Bring them "
                 "back, and run again; or embed the new graph in another folder."
             )
-        if outcome.error is None:
+        if error is None:
             if outcome.arrays is not None:
                 run.store[key] = outcome.record(self.parameters(patch))
             elif key not in run.store:
@@ -376,17 +345,17 @@ class PatchSweep:
                 )
             return False
         if outcome.kind == "embedder":
-            raise EmbedderError(f"{outcome.error}.")
+            raise EmbedderError(f"{error}.")
         if outcome.kind == "fatal":
-            raise JobError(f"stopped at patch {patch}: {outcome.error}")
+            raise JobError(f"stopped at patch {patch}: {error}")
         self.attempts[patch] = self.attempts.get(patch, 0) + 1
         if outcome.kind == "input" and run.graph is not None and self.attempts[patch] <= run.retries + 1:
-            _log.warning("the data of patch %d is cut again: %s", patch, outcome.error)
+            _log.warning("the data of patch %d is cut again: %s", patch, error)
             self.damaged.add(patch % run.patch_graph.n_patches)
             return True
         if outcome.kind != "final" and self.attempts[patch] <= run.retries:
             trace = f"\n{outcome.trace}" if sum(self.attempts.values()) == 1 else ""  # others are most likely the same
-            _log.warning("patch %d is tried again: %s%s", patch, outcome.error, trace)
+            _log.warning("patch %d is tried again: %s%s", patch, error, trace)
             return True
-        self.failures[patch] = outcome.error
+        self.failures[patch] = error
         return False

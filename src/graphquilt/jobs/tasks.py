@@ -9,12 +9,12 @@ import socket
 import traceback
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, IntArray
-from graphquilt.embedders.contract import Embedder, check_spread, checked_fit
+from graphquilt.embedders.contract import Embedder, Fit, check_spread, checked_fit
 from graphquilt.embedders.direction import reversed_graph
 from graphquilt.embedders.shared_start import (
     Arrays,
@@ -49,12 +49,10 @@ _CURVE = 33  # points of a loss curve that are kept
 
 def embedder_of_run(embedder: Embedder, run: int) -> Embedder:
     """Return the embedder of one run: an ``init_seed`` is raised by the number of the run, and runs differ."""
-    start = getattr(embedder, "init_seed", None)
-    value: object = embedder
+    start, value = getattr(embedder, "init_seed", None), cast(Any, embedder)
     if start is None or not dataclasses.is_dataclass(value) or isinstance(value, type):
         return embedder
-    changed: Embedder = dataclasses.replace(value, init_seed=start + run)  # type: ignore[assignment]
-    return changed
+    return cast(Embedder, dataclasses.replace(value, init_seed=start + run))
 
 
 @dataclass(frozen=True)
@@ -83,19 +81,17 @@ class PatchInputs:
         if self.graph is None:
             raise JobError(f"the data of patch {patch} is not there, and no graph was given to cut it from.")
         nodes = self.ordered_nodes(patch)
-        if self.survey is None:
+        if self.survey is None or self._views is None:
             return nodes, self.graph.subgraph(nodes), None
-        graph, backwards = self._views
-        return nodes, *cut_patch(graph, nodes, self.survey, backwards=backwards)
+        return nodes, *cut_patch(self._views[0], nodes, self.survey, backwards=self._views[1])
 
     @functools.cached_property
-    def _views(self) -> tuple[Graph, Graph | None]:
+    def _views(self) -> tuple[Graph, Graph | None] | None:
         """The undirected graph; or, for a survey that keeps directions, the graph, and the graph turned round."""
-        assert self.graph is not None
-        assert self.survey is not None
-        if "targets" in self.survey.shared:
-            return self.graph, reversed_graph(self.graph)
-        return self.graph.undirected(), None
+        if self.graph is None or self.survey is None:
+            return None
+        directed = "targets" in self.survey.shared
+        return (self.graph, reversed_graph(self.graph)) if directed else (self.graph.undirected(), None)
 
     def ordered_nodes(self, patch: int) -> IntArray:
         """Return the nodes of a patch in the order in which they are cut."""
@@ -109,49 +105,34 @@ class PatchInputs:
         """What workers cut the same data from; None if the graph is not in a folder."""
         if self.graph is None or self.graph.folder is None:
             return None
-        survey = None if self.survey is None else self.survey.digest
-        return GraphReference(self.graph.folder, graph_fingerprint(self.graph), survey)
+        return GraphReference(
+            self.graph.folder, graph_fingerprint(self.graph), None if self.survey is None else self.survey.digest
+        )
 
     def record(self, patch: int) -> Record:
         """Return the data of a patch as a store keeps it."""
         record = graph_record(*self.extract(patch))
-        return replace(record, parameters={**record.parameters, **self._parameters})
-
-    def suits(self, parameters: Parameters) -> bool:
-        """Return whether the data in a store, which has these parameters, is of these patches and this survey."""
-        return all(parameters.get(name) == value for name, value in self._parameters.items())
+        return replace(record, parameters={**record.parameters, **self.made_from})
 
     @property
-    def _parameters(self) -> dict[str, object]:
+    def made_from(self) -> dict[str, object]:
+        """What the data of patches in a store has to be made from."""
         return {"patches": self.patches, "survey": None if self.survey is None else self.survey.digest}
-
-
-def open_inputs(store: Store, reference: GraphReference) -> PatchInputs:
-    """Open the graph folder, node lists and survey, which stay open until a file of the graph has changed."""
-    try:
-        return _open_inputs(cast(Hashable, store), reference, folder_version(reference.folder))
-    except FormatError as error:
-        raise JobError(
-            f"{socket.gethostname()} cannot cut patches from the graph of {store_name(store)}: {error} All workers "
-            "need the graph in its folder; for workers that do not have it, write the data of the patches first "
-            "(graphquilt cut --data)."
-        ) from error
 
 
 @functools.lru_cache(maxsize=2)
 def _open_inputs(store: Hashable, reference: GraphReference, version: object) -> PatchInputs:  # noqa: ARG001
+    """Open the graph folder, node lists and survey, which stay open until a file of the graph has changed."""
     graph, records = Graph.open(reference.folder), cast(Store, store)
     if graph_fingerprint(graph) != reference.graph:
         raise FormatError(
             f"the graph in {reference.folder} has the fingerprint {graph_fingerprint(graph)}, and the job was begun "
             f"with {reference.graph}."
         )
+    survey = None if reference.survey is None else stored_survey(records["survey"])
+    if survey is not None and survey.digest != reference.survey:
+        raise FormatError("the survey of the graph was made again meanwhile; run again.")
     patches = records["patch_graph"].arrays
-    survey = None
-    if reference.survey is not None:
-        survey = stored_survey(records["survey"])
-        if survey.digest != reference.survey:
-            raise FormatError("the survey of the graph was made again meanwhile; run again.")
     return PatchInputs(graph, NodeSets(patches["nodes"], patches["starts"]), survey)
 
 
@@ -181,9 +162,7 @@ class Start:
 class PatchTask:
     """One patch to be embedded, or to prepare for the shared start, here or in another process.
 
-    The patch is extracted from ``inputs``: here from the graph, in another process from the graph folder that a
-    reference names, or it travels with the task. None means that the store has it. With a ``store`` the worker writes
-    the result to it; otherwise it travels with the outcome.
+    With a ``store`` the worker writes the result to it; otherwise it travels with the outcome.
     """
 
     patch: int
@@ -195,6 +174,7 @@ class PatchTask:
     data: int  # the patch whose nodes and edges it has: itself, or the patch that it is another run of
     far_field: bool  # whether the embedder uses the survey of the whole graph
     aligned: bool  # whether the patch will be turned or scaled to fit others, and has to extend somewhere
+    # What to cut the patch from, the folder of the graph in another process, or the data itself; None: the store has it
     inputs: PatchInputs | GraphReference | PatchInput | None = None
     start: tuple[str, str] | None = None  # key and digest of the shared start in the store
     kept: Arrays | str | None = None  # what this patch keeps from the last round, or its key in the store
@@ -208,15 +188,13 @@ class PatchTask:
 class TaskOutcome:
     """The outcome of a task; small if a store in a folder holds the arrays.
 
-    ``facts`` are a few numbers for those who watch, and ``losses`` are pairs of an epoch and its loss.
-
     ``kind`` says how an error is to be taken: the patch "failed" and may be tried again, its "input" record is
     damaged, the error is "final" because it would come again, it is "fatal" because no patch can succeed, or the
     "embedder" breaks its promise, which it would for every patch.
     """
 
-    facts: Mapping[str, float] = field(default_factory=dict)
-    losses: Sequence[tuple[int, float]] = ()
+    facts: Mapping[str, float] = field(default_factory=dict)  # a few numbers for those who watch
+    losses: Sequence[tuple[int, float]] = ()  # epochs and their loss
     arrays: Mapping[str, AnyArray] | None = None
     error: str | None = None
     kind: Literal["failed", "input", "final", "fatal", "embedder"] = "failed"
@@ -239,8 +217,12 @@ def perform(task: PatchTask, progress: ProgressCallback | None = None) -> TaskOu
     if task.driver != (socket.gethostname(), os.getpid()):
         settle_worker()
     try:
-        embedder, kept = _with_start(task)
-        finished = None
+        embedder, kept, finished = task.embedder, task.kept, None
+        if isinstance(kept, str):
+            kept = cast(Store, task.store)[kept].arrays
+        if task.start is not None:
+            started = _stored_start(cast(Hashable, task.store), *task.start)
+            embedder = with_start(cast(SharedStart, embedder), started)
         if task.content == "embedding" and kept is not None and shares_start(embedder):
             finished = embedder.finish(kept)
         nodes, graph, far = _input(task, whole=finished is None)
@@ -249,33 +231,20 @@ def perform(task: PatchTask, progress: ProgressCallback | None = None) -> TaskOu
         text = str(error) if fatal else f"{type(error).__name__}: {error}"
         return TaskOutcome(error=text, kind="fatal" if fatal else "input")
     try:
-        facts: dict[str, float] = {}
-        losses: Sequence[tuple[int, float]] = ()
         with resource_usage() as cost:
             if task.content == "embedding":
-                fit = finished
-                if fit is None:
-                    assert graph is not None
-                    options = {"far": far, "kept": kept} if shares_start(embedder) else {}
-                    where = f"patch {task.patch}"
-                    fit = checked_fit(embedder, graph, task.seed, where=where, progress=progress, **options)
-                if task.aligned:
-                    check_spread(fit.embedding, embedder, f"patch {task.patch}")
-                facts |= fit.facts
+                options: dict[str, Any] = {"far": far, "kept": kept} if shares_start(embedder) else {}
+                where: dict[str, Any] = {"where": f"patch {task.patch}", "progress": progress}
+                fit = finished or checked_fit(embedder, cast(Graph, graph), task.seed, **where, **options)
+                arrays: Arrays = {"embedding": _coordinates(task, fit, embedder, nodes)}
+                facts, losses = fit.facts, thin_curve(fit.losses)
                 if len(fit.losses):
-                    facts |= {"epochs": len(fit.losses), "loss": float(fit.losses[-1])}
-                    losses = thin_curve(fit.losses)
-                X = np.asarray(fit.embedding)
-                X = X if task.rotation is None else turn(X, task.rotation)
-                X = X[np.argsort(nodes)] if task.far_field else X
-                X = X if task.precision is None else _in_precision(X, task.precision)
-                arrays: Mapping[str, AnyArray] = {"embedding": X}
+                    facts = {**facts, "epochs": len(fit.losses), "loss": float(fit.losses[-1])}
             else:
-                assert isinstance(embedder, SharedStart)
-                assert graph is not None
-                made = embedder.prepare(graph, task.seed, far=far)
+                made = cast(SharedStart, embedder).prepare(cast(Graph, graph), task.seed, far=far)
                 arrays = checked_arrays(made, f"preparation of {type(embedder).__name__} for patch {task.patch}")
-        outcome = TaskOutcome(facts | cost, losses, arrays)
+                facts, losses = {}, []
+        outcome = TaskOutcome({**facts, **cost}, losses, arrays)
         if task.store is None:
             return outcome
         _keep(task.store, task, outcome, nodes)
@@ -292,12 +261,21 @@ def perform(task: PatchTask, progress: ProgressCallback | None = None) -> TaskOu
 def _keep(store: Store, task: PatchTask, outcome: TaskOutcome, nodes: IntArray) -> None:
     """Write what a task has made: rows that are not kept go to their file first."""
     marked = {**task.parameters, "worker": f"{socket.gethostname()}:{os.getpid()}"}
-    if task.rows is not None:
-        assert outcome.arrays is not None
+    if task.rows is not None and outcome.arrays is not None:
         X, shared = outcome.arrays["embedding"], shared_rows(store, np.sort(nodes))
         marked["rows"] = task.rows.write(X[~shared])
         outcome = replace(outcome, arrays={"embedding": X[shared]})
     store[patch_key(task.patch, task.content)] = outcome.record(marked)
+
+
+def _coordinates(task: PatchTask, fit: Fit, embedder: Embedder, nodes: IntArray) -> AnyArray:
+    """Return an embedding as it is stored: in the frame of the job, in ascending order of the nodes, in its type."""
+    if task.aligned:
+        check_spread(fit.embedding, embedder, f"patch {task.patch}")
+    X = np.asarray(fit.embedding)
+    X = X if task.rotation is None else turn(X, task.rotation)
+    X = X[np.argsort(nodes)] if task.far_field else X
+    return X if task.precision is None else _in_precision(X, task.precision)
 
 
 def _in_precision(X: AnyArray, precision: str) -> AnyArray:
@@ -311,29 +289,22 @@ def _in_precision(X: AnyArray, precision: str) -> AnyArray:
     return rounded
 
 
-def _with_start(task: PatchTask) -> tuple[Embedder, Arrays | None]:
-    """Return the embedder of a task with the shared start, and what the patch keeps from the last round."""
-    embedder, kept = task.embedder, task.kept
-    if isinstance(kept, str):
-        assert task.store is not None
-        kept = task.store[kept].arrays
-    if task.store is not None and task.start is not None:
-        assert isinstance(embedder, SharedStart)
-        embedder = with_start(embedder, _stored_start(cast(Hashable, task.store), *task.start))
-    return embedder, kept
-
-
 def _input(task: PatchTask, *, whole: bool) -> tuple[IntArray, Graph | None, FarField | None]:
     """Return the nodes of a patch, their graph, and what is known of the rest; or only the nodes."""
-    inputs = task.inputs
+    inputs, store = task.inputs, cast(Store, task.store)
     if isinstance(inputs, tuple):
         return inputs
     if inputs is None:
-        assert task.store is not None
-        return stored_input(task.store, patch_key(task.data, "graph"), far_field=task.far_field)
+        return stored_input(store, patch_key(task.data, "graph"), far_field=task.far_field)
     if isinstance(inputs, GraphReference):
-        assert task.store is not None
-        inputs = open_inputs(task.store, inputs)
+        try:
+            inputs = _open_inputs(cast(Hashable, store), inputs, folder_version(inputs.folder))
+        except FormatError as error:
+            raise JobError(
+                f"{socket.gethostname()} cannot cut patches from the graph of {store_name(store)}: {error} All workers "
+                "need the graph in its folder; for workers that do not have it, write the data of the patches first "
+                "(graphquilt cut --data)."
+            ) from error
     return inputs.extract(task.data) if whole else (inputs.ordered_nodes(task.data), None, None)
 
 

@@ -22,7 +22,6 @@ from graphquilt.graph.files import with_checksums
 from graphquilt.graph.reading.node_tables import NodeRows, NodeVectors, open_features
 from graphquilt.jobs.changes import Change, Known, edge_change, whole_change
 from graphquilt.jobs.directory import DirectoryStore
-from graphquilt.jobs.drift import Update, found_again, share_of, start_keys
 from graphquilt.jobs.export import job_ids
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.records import (
@@ -36,8 +35,23 @@ from graphquilt.jobs.records import (
 )
 from graphquilt.jobs.source import Source, keep_graph
 from graphquilt.jobs.stitching import stitch
-from graphquilt.jobs.store import Record, Store, locked, record_digest, store_folder
-from graphquilt.jobs.versions import FRAME, NEXT, UPDATE, VERSION, copy_record, gone_nodes, history, put_in_place, turn
+from graphquilt.jobs.store import Record, Store, locked, record_digest, store_folder, stored_record
+from graphquilt.jobs.versions import (
+    FRAME,
+    NEXT,
+    UPDATE,
+    VERSION,
+    Update,
+    copy_record,
+    found_again,
+    gone_nodes,
+    history,
+    put_in_place,
+    share_of,
+    start_keys,
+    taken_over,
+    turn,
+)
 from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg import nearest_orthogonal
 from graphquilt.patches import CoarseGraph, PatchGraph, coarse_graph, join_neighbours
@@ -97,7 +111,8 @@ def update(
     with locked(old.store):
         change, source = _read_change(known, old.settings.source, (graph, add, remove), features, anyway=anyway)
         number = len(history(old.store)) + 1
-        if _is_nothing(change, known) and not refresh:
+        same = np.array_equal(change.gone, known.gone) and not len(change.new) and not change.weight.any()
+        if same and not refresh:
             return Update(version=number, missing=change.missing, n_patches=old.patch_graph.n_patches)
         new = _Next(old, known, change, source, refresh=refresh)
         new.plan()
@@ -114,14 +129,13 @@ def update(
 
 
 def _known(job: Job) -> Known:
-    if job.graph is None:
-        raise InputError(f"{job.name} was made from embedded patches, without a graph; there is nothing to update.")
+    graph = job.require_graph()
     recipe, motions = job.settings.recipe, job.settings.motions
-    n, p = job.graph.n_nodes, job.patch_graph.n_patches
+    n, p = graph.n_nodes, job.patch_graph.n_patches
     if recipe.keep_patches is False or recipe.averages_at_once(motions, n, p, job.settings.dim):
         raise InputError(f"{job.name} did not keep its patches, which an update needs. Embed with --keep-patches.")
     gone = gone_nodes(job.store, n)
-    return Known(job.graph, job_ids(job, n), np.zeros(n, dtype=bool) if gone is None else gone)
+    return Known(graph, job_ids(job, n), np.zeros(n, dtype=bool) if gone is None else gone)
 
 
 def _read_change(
@@ -151,11 +165,6 @@ def _read(given: object, source: Source) -> Graph:
     return given if isinstance(given, Graph) else read_edges(given, directed=source.directed)
 
 
-def _is_nothing(change: Change, known: Known) -> bool:
-    same = len(change.gone) == len(known.gone) and np.array_equal(change.gone, known.gone)
-    return same and not len(change.new) and not change.weight.any()
-
-
 class _Next:
     """The next version of a job while it is made, in a folder of its own, or in memory."""
 
@@ -163,10 +172,13 @@ class _Next:
         self.old, self.known, self.change, self.refresh = old, known, change, refresh
         self.graph = with_checksums(change.graph)
         base = {key: record_digest(old.store, key) for key in ("embedding", "patch_graph")}
-        self.made_from = {**base, "graph": graph_fingerprint(self.graph), "refresh": refresh}
+        self.fingerprint = graph_fingerprint(self.graph)
+        self.made_from = {**base, "graph": self.fingerprint, "refresh": refresh}
         folder = store_folder(old.store)
         self.store: Store = {} if folder is None else DirectoryStore(folder / NEXT)
-        self.source = replace(source, graph=None, fingerprint=self.made_from["graph"])  # type: ignore[arg-type]
+        self.source = replace(source, graph=None, fingerprint=self.fingerprint)
+        known_rows = np.flatnonzero(~change.gone[: known.graph.n_nodes])
+        self.stayed: Int64Array = np.setdiff1d(known_rows, change.new)  # were there before, and still are
 
     @property
     def job(self) -> Job:
@@ -176,39 +188,44 @@ class _Next:
     def plan(self) -> None:
         """Write what the patches of the next version are made from, unless a killed update has; its mark comes last."""
         folder = store_folder(self.store)
-        planned = UPDATE in self.store
-        if planned and {name: self.store[UPDATE].parameters.get(name) for name in self.made_from} == self.made_from:
-            settings = self.job.settings if folder is None else Job.open(self.store).settings
-            self.source = settings.source
+        if stored_record(self.store, UPDATE, self.made_from) is not None:
+            self.source = self.source if folder is None else Job.open(self.store).settings.source
         else:
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
                 self.store = DirectoryStore(folder)
-                self.source = keep_graph(self.store, self.source, replace_features(self.graph))
+                X = self.graph.features  # written with the graph, also if they are mapped from the folder of the job
+                whole = self.graph.with_attributes(features=np.asarray(X)) if isinstance(X, np.memmap) else self.graph
+                self.source = keep_graph(self.store, self.source, whole)
             self.store["settings"] = Record({}, self.job.settings.to_parameters())
-            arrays: dict[str, AnyArray] = {"gone": self.change.gone}
-            reused: dict[str, str] = {}
-            if not self.refresh:
-                arrays |= self._follow(reused)
-            self.store[UPDATE] = Record(arrays, {**self.made_from, "reused": reused})
+            arrays, reused = ({}, {}) if self.refresh else self._follow()
+            self.store[UPDATE] = Record({"gone": self.change.gone, **arrays}, {**self.made_from, "reused": reused})
         if folder is not None:
             self.graph = with_checksums(Graph.open(folder / "graph"), str(folder / "graph"))
 
-    def _follow(self, reused: dict[str, str]) -> dict[str, AnyArray]:
-        """Bring labels, clusters, patches and survey up to date, and take over what stays; return what adds up."""
-        old, store, graph = self.old, self.store, self.graph
-        patches, undirected = old.patch_graph, self.graph.undirected()
-        home = np.zeros(graph.n_nodes, dtype=np.int64)
-        made_with = dict(old.store["patch_graph"].parameters)
-        del made_with["patches"], made_with["graph"]  # those of the old one
-        clusters = self._follow_clusters(undirected) if "clusters" in old.store else None
+    def _follow(self) -> tuple[dict[str, AnyArray], dict[str, str]]:
+        """Bring the records of the job up to date; return the changes so far, and digests of what stays."""
+        old, undirected, clusters = self.old, self.graph.undirected(), None
+        if "clusters" in old.store:
+            labels = self._before(old.store["clusters"].arrays["cluster"], back=False)
+            clusters = coarse_graph(undirected, self._joined(undirected, labels))
+            self.store["clusters"] = Record(clusters.to_arrays(), {"graph": self.fingerprint})
+        changed, far = self._changes_so_far(undirected)
+        patches, again = self._follow_patches(undirected, changed)
+        if "survey" in old.store:
+            renew = far > FAR and "clusters" in old.store
+            self._follow_survey(patches, clusters, renew=renew)
+            again, far = again | renew, 0.0 if renew else far
+        changed[again] = 0
+        return {"changed": changed, "far": np.array(far)}, self._take_over(again)
+
+    def _follow_patches(self, graph: Graph, changed: Float64Array) -> tuple[PatchGraph, BoolArray]:
+        """Let new nodes join the patches of their neighbours; return the patches, and which are embedded again."""
+        old, store, joining = self.old, self.store, self.change.new
+        patches, home = old.patch_graph, np.zeros(graph.n_nodes, dtype=np.int64)
         if "labels" in old.store:
-            home = self._joined(undirected, self._before(old.store["labels"].arrays["labels"]))
-        strength = np.maximum(_strengths(undirected), _strengths(self.known.graph.undirected(), graph.n_nodes))
-        past = old.store[UPDATE].arrays if UPDATE in old.store else {}
-        shares = [self.change.weight[nodes].sum() / max(strength[nodes].sum(), 1e-300) for nodes in patches.node_sets]
-        changed = np.asarray(past.get("changed", np.zeros(len(shares)))) + shares
-        joining, gains = self.change.new, np.bincount(home[self.change.new], minlength=len(shares))
+            home = self._joined(graph, self._before(old.store["labels"].arrays["labels"]))
+        gains = np.bincount(home[joining], minlength=patches.n_patches)
         again = (changed > TOLERANCE) | (gains > TOLERANCE * patches.sizes)
         lost = np.flatnonzero(self.change.gone[: len(self.known.gone)] > self.known.gone)
         again[home[lost]] = True  # their rows become zero
@@ -217,25 +234,33 @@ class _Next:
             again[gains.argmax()] = True
             members = sp.csr_array((np.ones(graph.n_nodes), (np.arange(graph.n_nodes), home)))
             elsewhere = joining[~again[home[joining]]]
-            ties = (undirected.adjacency[elsewhere] @ members).toarray() + 1e-9 * gains
+            ties = (graph.adjacency[elsewhere] @ members).toarray() + 1e-9 * gains
             home[elsewhere] = np.flatnonzero(again)[ties[:, again].argmax(axis=1)]
+        made_with = dict(old.store["patch_graph"].parameters)
+        del made_with["patches"], made_with["graph"]  # those of the old one
         if "labels" in old.store:
-            named = {**old.store["labels"].parameters, "graph": self.made_from["graph"]}
+            named = {**old.store["labels"].parameters, "graph": self.fingerprint}
             if "clusters" in named:
                 named["clusters"] = record_digest(store, "clusters")
             store["labels"] = Record({"labels": home}, named)
             made_with["labels"] = record_digest(store, "labels")
         sets = [np.union1d(nodes, joining[home[joining] == k]) for k, nodes in enumerate(patches.node_sets)]
         following = PatchGraph(sets, patches.edges, graph.n_nodes, patches.components, patches.report)
-        keep_patch_graph(store, following, graph, made_with)
-        far = float(past.get("far", 0.0)) + self.change.weight.sum() / max(strength.sum(), 1e-300)
-        if "survey" in old.store:
-            renew = far > FAR and "clusters" in old.store
-            self._follow_survey(following, clusters, renew=renew)
-            again, far = again | renew, 0.0 if renew else far
-        changed[again] = 0
-        self._take_over(again, reused)
-        return {"changed": changed, "far": np.array(far)}
+        keep_patch_graph(store, following, self.graph, made_with)
+        return following, again
+
+    def _changes_so_far(self, graph: Graph) -> tuple[Float64Array, float]:
+        """Return the share of the weight of each patch's edges that has changed since it was embedded, and of all."""
+        past = self.old.store[UPDATE].arrays if UPDATE in self.old.store else {}
+        before, weight, sets = (
+            _strengths(self.known.graph.undirected()),
+            self.change.weight,
+            self.old.patch_graph.node_sets,
+        )
+        strength = np.maximum(_strengths(graph), np.r_[before, np.zeros(graph.n_nodes - len(before))])
+        shares = [weight[nodes].sum() / max(strength[nodes].sum(), 1e-300) for nodes in sets]
+        far = float(past.get("far", 0.0)) + weight.sum() / max(strength.sum(), 1e-300)
+        return np.asarray(past.get("changed", np.zeros(len(shares)))) + shares, float(far)
 
     def _joined(self, graph: Graph, labels: AnyArray) -> AnyArray:
         """Return labels of all nodes: new ones join their neighbours; what is joined to nothing joins the smallest."""
@@ -249,12 +274,6 @@ class _Next:
         padded[: len(labels)] = labels
         padded[self.change.new[self.change.new < len(labels) * back]] = -1
         return padded
-
-    def _follow_clusters(self, graph: Graph) -> CoarseGraph:
-        labels = self._before(self.old.store["clusters"].arrays["cluster"], back=False)
-        coarse = coarse_graph(graph, self._joined(graph, labels))
-        self.store["clusters"] = Record(coarse.to_arrays(), {"graph": self.made_from["graph"]})
-        return coarse
 
     def _follow_survey(self, patches: PatchGraph, clusters: CoarseGraph | None, *, renew: bool) -> None:
         """Survey the graph in the old frame, with new averages over far clusters if ``renew`` says so."""
@@ -270,16 +289,15 @@ class _Next:
             survey = embedder.survey(graph, seed, clusters=clusters, cut=patches.n_patches > 1)
         keep_survey(self.store, survey, graph, patches, made_by=(embedder, seed))
 
-    def _take_over(self, again: BoolArray, reused: dict[str, str]) -> None:
+    def _take_over(self, again: BoolArray) -> dict[str, str]:
         """Take over the embeddings of the other patches, the shared starts and the rotation onto an earlier frame."""
         p, runs, store = len(again), self.old.settings.recipe.runs, self.old.store
         keys = [patch_key(k, "embedding") for k in range(runs * p) if not again[k % p]]
-        for key in [*keys, *(key for run in range(runs) for key in start_keys(store, run))]:
-            if key in store:
-                copy_record(store, self.store, key)
-                reused[key] = record_digest(store, key)
-        if FRAME in store and not self.old.settings.motions.free:  # free patches are turned anew in every version
-            copy_record(store, self.store, FRAME)
+        keys = [key for key in keys if key in store] + [key for run in range(runs) for key in start_keys(store, run)]
+        frame = FRAME in store and not self.old.settings.motions.free  # free patches are turned anew in every version
+        for key in [*keys, FRAME] if frame else keys:
+            copy_record(store, self.store, key)
+        return {key: record_digest(store, key) for key in keys}
 
     def settle(
         self, before: FloatArray, *, executor: Executor | None = None, progress: ProgressCallback | None = None
@@ -288,11 +306,10 @@ class _Next:
         job, free = self.job, self.job.settings.motions.free
         if (free or self.refresh) and FRAME not in self.store:
             _, X = stitch(job.patch_graph, job.patches, executor=executor)
-            stayed = self.stayed
+            after, then = (np.asarray(rows[self.stayed], dtype=np.float64) for rows in (X, before))
             with one_blas_thread():
-                product = np.asarray(X[stayed], dtype=np.float64).T @ np.asarray(before[stayed], dtype=np.float64)
-            made_from = {"embedding": self.made_from["embedding"]}
-            self.store[FRAME] = Record({"rotation": nearest_orthogonal(product)}, made_from)
+                rotation = nearest_orthogonal(after.T @ then)
+            self.store[FRAME] = Record({"rotation": rotation}, {"embedding": self.made_from["embedding"]})
         if self.refresh and not free:
             rotation, digest = self.store[FRAME].arrays["rotation"], record_digest(self.store, FRAME)
             for k in range(job.settings.recipe.runs * job.patch_graph.n_patches):
@@ -302,44 +319,32 @@ class _Next:
                     self.store[patch_key(k, "embedding")] = Record(turned, {**record.parameters, FRAME: digest})
         job.stitch(executor=executor, progress=progress)
 
-    @property
-    def stayed(self) -> Int64Array:
-        """The rows of nodes that were there before and still are."""
-        return np.setdiff1d(np.flatnonzero(~self.change.gone[: self.known.graph.n_nodes]), self.change.new)
-
     def describe(self, before: FloatArray, version: int) -> Update:
         """Return what was done, and whether the old directions still serve."""
-        change, job, X = self.change, self.job, np.asarray(self.job.embedding)
-        reused = self.store[UPDATE].parameters["reused"]
-        p, stayed = job.patch_graph.n_patches, self.stayed
-        redone = sum(patch_key(k, "embedding") not in cast(dict[str, str], reused) for k in range(p))
-        unlike = None
+        change, job, X, n_known = self.change, self.job, np.asarray(self.job.embedding), len(self.known.gone)
+        reused, p, stayed = taken_over(self.store), job.patch_graph.n_patches, self.stayed
+        unlike: float | None = None
+        shares: tuple[float | None, float | None] = (None, None)
         if self.refresh and len(stayed):
             gap = np.asarray(X[stayed], dtype=np.float64) - before[stayed]
             unlike = float(np.square(gap).sum() / max(np.square(before[stayed], dtype=np.float64).sum(), 1e-300))
-        was_gone = np.r_[self.known.gone, np.ones(len(change.gone) - len(self.known.gone), dtype=bool)]
+        if not self.refresh:
+            fresh = np.isin(np.arange(self.graph.n_nodes), change.new)
+            fresh = fresh if fresh.any() else (change.weight > 0) & ~change.gone
+            shares = share_of(self.store, fresh), share_of(self.old.store, ~self.known.gone)
+        counts = ("edges_added", "edges_removed", "reweighted", "missing")
         return Update(
             version=version,
             nodes_added=len(change.new),
-            nodes_gone=int((change.gone & ~was_gone).sum()),
-            edges_added=change.edges_added,
-            edges_removed=change.edges_removed,
-            reweighted=change.reweighted,
-            missing=change.missing,
-            redone=redone,
+            nodes_gone=int((change.gone[:n_known] & ~self.known.gone).sum()),
+            **{name: getattr(change, name) for name in counts},
+            redone=sum(patch_key(k, "embedding") not in reused for k in range(p)),
             n_patches=p,
-            share=None if self.refresh else share_of(self.store, self._is_new),
-            share_before=None if self.refresh else share_of(self.old.store, ~self.known.gone),
+            share=shares[0],
+            share_before=shares[1],
             found=found_again(before, X, stayed),
             unlike=unlike,
         )
-
-    @property
-    def _is_new(self) -> BoolArray:
-        """New nodes or, if there are none, nodes whose edges have changed."""
-        mask = np.zeros(self.graph.n_nodes, dtype=bool)
-        mask[self.change.new] = True
-        return mask if mask.any() else (self.change.weight > 0) & ~self.change.gone
 
     def take_place(self) -> None:
         """Let the new version take the place of the old one."""
@@ -350,18 +355,10 @@ class _Next:
         records, made = cast(MutableMapping[str, Record], self.old.store), cast(dict[str, Record], self.store)
         for key in [key for key in getattr(records, "keys", list)() if "/kept" in key and not self.refresh]:
             del records[key]
-        for key, record in made.items():
-            records[key] = record
+        records.update(made)
         self.old.graph, self.old.settings = self.graph, self.job.settings
 
 
-def replace_features(graph: Graph) -> Graph:
-    """Return the graph with features that are written with it, also if they are mapped from the folder of the job."""
-    X = graph.features
-    return graph.with_attributes(features=np.asarray(X)) if isinstance(X, np.memmap) else graph
-
-
-def _strengths(graph: Graph, n: int | None = None) -> Float64Array:
-    """Return the weight of each node's edges, (n,), 0 for nodes that are not there."""
-    sums = np.asarray(graph.adjacency.sum(axis=1), dtype=np.float64).ravel()
-    return sums if n is None else np.r_[sums, np.zeros(n - len(sums))]
+def _strengths(graph: Graph) -> Float64Array:
+    """Return the weight of each node's edges, (n,)."""
+    return np.asarray(graph.adjacency.sum(axis=1), dtype=np.float64).ravel()

@@ -142,7 +142,9 @@ class Dispatcher:
 
     def run(self, waiting: Iterator[int]) -> Iterator[Mapping[str, float]]:
         """Work through every waiting patch, and yield a few facts about each."""
-        ahead = _AHEAD_WITH_DATA if self.sweep.carries_data else _AHEAD
+        run = self.sweep.run
+        reached = store_folder(run.store) is not None and (run.graph is None or run.inputs.reference is not None)
+        ahead = _AHEAD if reached else _AHEAD_WITH_DATA
         more = True
         try:
             while more or self.again or self.suspects or self.under_way:
@@ -208,7 +210,8 @@ class Dispatcher:
     def _lose(self) -> None:
         """Take back the calls of a broken pool."""
         ended, _ = wait(self.under_way, timeout=30)  # a broken pool ends all its calls, one after the other
-        lost = [future for future in self.under_way if future in ended and _broken(future)]
+        done = [future for future in self.under_way if future in ended and not future.cancelled()]
+        lost = [future for future in done if isinstance(future.exception(), BrokenExecutor)]
         patches = [self.under_way.pop(future) for future in lost]
         # Pools begin calls in the order in which they were submitted.
         n_suspects = self.n_workers or len(patches)
@@ -223,7 +226,3 @@ class Dispatcher:
         remedy = " What is finished is kept: run again, here or elsewhere, to resume."
         remedy = remedy if store_folder(self.sweep.run.store) is not None else ""
         return JobError(f"the executor ({type(self.executor).__name__}) takes no more work ({cause}).{remedy}")
-
-
-def _broken(future: Future[TaskOutcome]) -> bool:
-    return not future.cancelled() and isinstance(future.exception(), BrokenExecutor)
