@@ -18,10 +18,6 @@ from graphquilt.files.checksums import file_checksum, is_checksum
 from graphquilt.files.stamps import is_settled, large_file, reference, stamp
 from graphquilt.graph import BadRows, Duplicates, Graph, read_edges, read_recent_edges
 from graphquilt.graph.files import attach, with_checksums
-<<<<<<< HEAD
-from graphquilt.graph.files import open_graph as open_folder
-=======
->>>>>>> wt-jobs
 from graphquilt.jobs.description import differences
 from graphquilt.jobs.directory import JOB, DirectoryStore
 from graphquilt.jobs.records import graph_fingerprint
@@ -244,37 +240,3 @@ def open_graph(store: Store, source: Source) -> Graph | None:
             "the job."
         )
     return graph
-<<<<<<< HEAD
-
-
-def graph_damage(store: Store, source: Source) -> list[str]:
-    """Read the whole graph of a job; return what is damaged."""
-    path = _folder(store, source)
-    try:
-        if path is not None:
-            open_folder(path, verify=True)
-    except FormatError as error:
-        return [str(error)]
-    return []
-
-
-def _folder(store: Store, source: Source) -> Path | None:
-    folder = store_folder(store)
-    return None if source.graph is None or folder is None else folder / source.graph
-
-
-def node_ids(store: Store, n_nodes: int) -> AnyArray:
-    """Return the ids that :func:`settle_graph` stored."""
-    remedy = "Run the job again with its edges (graphquilt embed EDGES --out JOB), or begin it again in another folder"
-    try:
-        record = store[_IDS]
-    except (KeyError, FormatError) as error:
-        problem = "are not there" if isinstance(error, KeyError) else f"are damaged: {error}"
-        raise JobError(f"the node ids of {store_name(store)} {problem}. {remedy}.".replace(".. ", ". ")) from error
-    numbered = record.parameters.get("ids") == "0..n-1"
-    ids: AnyArray | None = np.arange(n_nodes) if numbered else record.arrays.get(_IDS)
-    if ids is None or ids.shape != (n_nodes,) or record.parameters.get("n_nodes") != n_nodes:
-        raise JobError(f"the node ids of {store_name(store)} do not fit its embedding of {n_nodes} rows. {remedy}.")
-    return ids
-=======
->>>>>>> wt-jobs

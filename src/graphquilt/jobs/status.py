@@ -17,7 +17,7 @@ from graphquilt.embedders import Propagation
 from graphquilt.embedders.shared_start import shares_start
 from graphquilt.errors import FormatError, JobError, QuiltError
 from graphquilt.files.writing import lock_holders
-from graphquilt.graph.files import open_graph, unverified
+from graphquilt.graph.files import open_graph
 from graphquilt.jobs.choosing import signal_in_words
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.evaluation import current_evaluation
@@ -93,13 +93,6 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
             advice = fit_advice(job)
     if not is_cut:
         advice = _cut_advice(job)
-<<<<<<< HEAD
-    damaged = graph_damage(job.store, job.settings.source) if verify else []
-    folder = store_folder(job.store)
-    unread = job.store if folder is None else DirectoryStore(folder)  # one that has verified nothing yet
-=======
-    damaged, unchecked = _verify(job) if verify else (None, None)
->>>>>>> wt-jobs
     return JobStatus(
         job=job.name,
         settings=job.settings.to_parameters(),
@@ -111,12 +104,7 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
         signal=signal_in_words(job.store, job.settings.embedder, job.graph),
         verdict=word,
         advice=advice,
-<<<<<<< HEAD
-        damaged=damaged + [text for key in _keys(job, is_cut) for text in _damage(unread, key)] if verify else None,
-=======
-        damaged=damaged,
-        unverified=unchecked,
->>>>>>> wt-jobs
+        damaged=_damage(job) if verify else None,
         next=_next_command(job, advice, is_cut),
         history=history(job.store),
     )
@@ -252,15 +240,14 @@ def _parameters(store: Store, key: str) -> dict[str, object] | None:
         return {"damaged": str(error)}
 
 
-def _verify(job: Job) -> tuple[list[str], list[str]]:
-    """Read everything that a job has; return what is damaged, and what has no checksum to compare it with."""
+def _damage(job: Job) -> list[str]:
+    """Read everything that a job has; return what is damaged."""
     folder, graph = store_folder(job.store), job.settings.source.graph
     store = job.store if folder is None else DirectoryStore(folder)  # one that has verified nothing yet
-    damaged, unsaid = [], None
+    damaged = []
     try:
         if folder is not None and graph is not None:
             open_graph(folder / graph, verify=True)
-            unsaid = unverified(folder / graph)
     except FormatError as error:
         damaged.append(str(error))
     for key in getattr(store, "keys", tuple)():
@@ -268,4 +255,4 @@ def _verify(job: Job) -> tuple[list[str], list[str]]:
             store[key]
         except FormatError as error:
             damaged.append(str(error))
-    return damaged, [] if unsaid is None else [unsaid]
+    return damaged
