@@ -201,7 +201,7 @@ def _shape(shape: object) -> tuple[int, int]:
 
 
 def _is_length(n: object) -> bool:
-    return isinstance(n, int | np.integer) and not isinstance(n, bool) and 0 <= n < 1 << 62
+    return isinstance(n, int | np.integer) and not isinstance(n, bool) and 0 <= int(n) < 1 << 62
 
 
 def _row(values: object, name: str, kinds: str) -> AnyArray:

@@ -294,9 +294,9 @@ def _check_shapes(arrays: Mapping[str, AnyArray], description: Mapping[str, Any]
                 f"{tuple(entry['shape'])}."
             )
     for name, length, kind in (("indptr", n + 1, "i"), ("indices", m, "i"), ("weights", m, "f")):
-        values = arrays.get(name)
-        if values is not None and (values.shape != (length,) or values.dtype.kind != kind or not values.dtype.isnative):
-            raise InputError(f"{name} is {values.dtype.str} {values.shape} where a row of {length} numbers is needed.")
+        row = arrays.get(name)
+        if row is not None and (row.shape != (length,) or row.dtype.kind != kind or not row.dtype.isnative):
+            raise InputError(f"{name} is {row.dtype.str} {row.shape} where a row of {length} numbers is needed.")
 
 
 def _check_content(arrays: Mapping[str, AnyArray]) -> dict[str, str]:

@@ -303,7 +303,7 @@ def _fill_buckets(source: EdgeSource, work: Path, plan: _Plan, progress: Progres
         parts: dict[str, AnyArray] = {"rows": rows - first[of_entry], "columns": columns}
         parts |= {} if w is None else {"weights": np.repeat(w[kept], len(ends))}
         parts = {name: parts[name].astype(kind, copy=False)[order] for name, kind in plan.arrays.items()}
-        for b in np.flatnonzero(np.diff(starts)):
+        for b in np.flatnonzero(np.diff(starts)).tolist():
             for name, values in parts.items():
                 with (work / f"{b}.{name}").open("ab") as file:
                     file.write(values[starts[b] : starts[b + 1]].data.cast("B"))

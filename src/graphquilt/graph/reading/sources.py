@@ -77,7 +77,8 @@ def open_text(path: Path, columns: Columns, options: TextOptions) -> EdgeTable:
             yield clean_rows(block.columns, tally, block.lines, block.broken)
 
     def below_header() -> EdgeTable:
-        _tell_of_header(path, *(table.rows[0][place] for place in places[:2]), "its words occur nowhere else")
+        first = table.rows[0]
+        _tell_of_header(path, first[places[0]], first[places[1]], "its words occur nowhere else")
         return open_text(path, columns, options._replace(header=True))
 
     return EdgeTable(path, "line", options.ids, batches, below_header if stated is None and not named else None)
