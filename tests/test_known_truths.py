@@ -37,6 +37,10 @@ def test_what_is_called_good_or_fair_is_right():
     assert counts["doubtful", True] + counts["bad", True] >= 20
 
 
+def test_few_nodes_that_fit_by_chance_are_doubted():
+    check_verdicts([11231])  # three nodes in two dimensions, of which noise turned one over
+
+
 @pytest.mark.slow
 def test_what_is_called_good_or_fair_is_right_in_many_problems():
     counts = check_verdicts(range(1000, 3000))

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from graphquilt.alignment.fit import Fit
 from graphquilt.alignment.patch_index import PatchLike, coordinates
@@ -21,6 +22,7 @@ from graphquilt.patches.graph import check_overlap
 CHUNK = 2**16  # entries of d × d matrices worked on at a time: they stay in the cache of the processor
 COLLAPSED = 1e-5  # singular values below this share of the largest leave a direction undetermined
 SAMPLE = 2**12  # rows of a patch that are enough to see how far it extends
+DOUBT, HOPELESS = 0.05, 1.0  # how often noise may be larger than its bound; noise of which nothing is known
 UNRELATED, OPPOSITE = 2.0, 4.0  # mean square distances of unrelated and of opposite points, as shares of their extent
 
 
@@ -86,7 +88,12 @@ def check_statistics(statistics: OverlapStatistics, edges: Int64Array, *, least:
 
 
 def relative_transforms(
-    statistics: OverlapStatistics, edges: Int64Array, *, rotate: bool = True, extents: Extents | None = None
+    statistics: OverlapStatistics,
+    edges: Int64Array,
+    *,
+    rotate: bool = True,
+    scale: bool = True,
+    extents: Extents | None = None,
 ) -> RelativeTransforms:
     """Return the relative rotation of the overlap of each of ``edges (m, 2)``; without ``rotate``, none."""
     m, d = len(statistics), statistics.dim
@@ -110,11 +117,16 @@ def relative_transforms(
         rotations[start : start + size] = factors
         # The singular values sum to the trace of the symmetric polar factor.
         agreements[rows] = np.einsum("eij,eij->e", factors, products)
-        play[rows] = _play(statistics, edges, rows, factors, extents)
+
+    def measure_play(start: int) -> None:
+        rows = order[start : start + size]
+        play[rows] = _play(statistics, edges, rows, rotations[start : start + size], noise=noise[rows], extents=extents)
 
     threads = thread_count()
     with one_blas_thread(), ThreadPoolExecutor(threads) as pool:  # the parts are the same for any number of threads
         list((pool.map if threads > 1 else map)(transform, range(0, m, size)))
+        noise = _noise(statistics, agreements, scale=scale)
+        list((pool.map if threads > 1 else map)(measure_play, range(0, m, size)))
     # With both patches scaled to unit length, |a R - b|^2 is 2 - 2 times the sum of the singular values (Horn 1988).
     beyond = np.flatnonzero(agreements > 1 + slack(statistics.products))
     if len(beyond):
@@ -126,8 +138,38 @@ def relative_transforms(
     return RelativeTransforms(order, rotations, np.sqrt(np.maximum(1 - agreements, 0)), undetermined, play)
 
 
+def _noise(statistics: OverlapStatistics, agreements: Float64Array, *, scale: bool) -> Float64Array:
+    """Return the variance of the differences of the coordinates on each overlap, over the product of its spreads, (m,).
+
+    What is left of few coordinates may be small by chance. This is an upper confidence bound, for each overlap alone or
+    for all together, whichever is smaller; if scales are free, overlaps cannot be compared.
+    """
+    from scipy.special import gammaincinv
+
+    def least_square(freedom: npt.ArrayLike) -> Float64Array:  # a quantile of chi squared
+        return np.asarray(2 * gammaincinv(np.asarray(freedom) / 2, DOUBT))
+
+    d, (a, b) = statistics.dim, statistics.spreads.T
+    freedom = (statistics.counts - 1) * d - d * (d - 1) // 2 - scale
+    left = np.maximum(1 - agreements, np.finfo(statistics.products.dtype).eps) * 2
+    with np.errstate(all="ignore"):
+        if scale:
+            noise = left / least_square(freedom)
+        else:
+            left += np.maximum(a / b + b / a - 2, 0)
+            together = (left * a * b).sum() / least_square(freedom.sum()) / (a * b)
+            noise = np.clip(together, left / freedom, left / least_square(freedom))
+    return np.where((freedom > 0) & np.isfinite(noise), np.minimum(noise, HOPELESS), HOPELESS)
+
+
 def _play(
-    statistics: OverlapStatistics, edges: Int64Array, rows: Int64Array, factors: FloatArray, extents: Extents | None
+    statistics: OverlapStatistics,
+    edges: Int64Array,
+    rows: Int64Array,
+    factors: FloatArray,
+    *,
+    noise: Float64Array,
+    extents: Extents | None,
 ) -> Float64Array:
     """Return by how much noise lets the patches of the edges ``rows (r,)`` move, and what is not determined, (r, 2).
 
@@ -138,8 +180,6 @@ def _play(
     """
     n, d = statistics.counts[rows], statistics.dim
     s, V = np.linalg.eigh(factors.transpose(0, 2, 1) @ statistics.products[rows])
-    left, freedom = np.maximum(1 - s.sum(axis=1), np.finfo(s.dtype).eps), (n - 1) * d - d * (d - 1) // 2 - 1
-    noise = np.where(freedom > 0, 2 * left / np.maximum(freedom, 1), 1.0)  # two points in one dimension always fit
     resolved = s > 1e4 * np.finfo(s.dtype).eps * s[:, -1:]  # the rest is rounding errors
     chance = (noise * np.sqrt(n))[:, None] * (np.sqrt(np.arange(1, d + 1)) + 0.5)  # s ascends; k directions of noise
     firm = np.where(resolved, np.maximum(s - chance, 0), 0)

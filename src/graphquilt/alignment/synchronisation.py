@@ -80,7 +80,8 @@ def synchronise(
         errors = edge_errors(statistics, edges, still, absolute=True)
         report(progress, "synchronised", 1, 1)
         return replace(still, edge_table=replace(table, errors=errors))
-    measured = relative_transforms(statistics, edges, rotate=options.motions.rotate, extents=extents)
+    free = options.motions
+    measured = relative_transforms(statistics, edges, rotate=free.rotate, scale=free.scale, extents=extents)
     trust = edge_trust(statistics, edges, measured.misfits) if options.robust else np.ones(len(edges))
     for judgement in range(1 + JUDGEMENTS):
         alignment = _solve_steps(statistics, edges, measured, p, options=options, trust=trust, progress=progress)
