@@ -150,7 +150,7 @@ def _noise(statistics: OverlapStatistics, agreements: Float64Array, *, scale: bo
         return np.asarray(2 * gammaincinv(np.asarray(freedom) / 2, DOUBT))
 
     d, (a, b) = statistics.dim, statistics.spreads.T
-    freedom = (statistics.counts - 1) * d - d * (d - 1) // 2 - scale
+    freedom = (statistics.counts - 1) * d - d * (d - 1) // 2 - 1  # of two points in one dimension nothing is known
     left = np.maximum(1 - agreements, np.finfo(statistics.products.dtype).eps) * 2
     with np.errstate(all="ignore"):
         if scale:
