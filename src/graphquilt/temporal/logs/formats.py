@@ -285,14 +285,8 @@ def _json(records: Sequence[Mapping[str, Any]], columns: FlowColumns, where: str
         wanted = (("object", frozenset({"FLOW"})), ("action", frozenset({"START", "OPEN"})))
         return Layout(ECAR, *parts, delimiter="", extras=extras, wanted=wanted)
     if {"timestamp", "event_type"} <= keys:
-        parts = (
-            "flow.start",
-            "src_ip",
-            "dest_ip",
-            "dest_port",
-            "proto",
-            ("flow.bytes_toserver", "flow.bytes_toclient"),
-        )
+        parts = ("flow.start", "src_ip", "dest_ip", "dest_port", "proto")
+        sizes = "flow.bytes_toserver", "flow.bytes_toclient"
         is_flow = ("event_type", frozenset({"flow"}))
         return Layout("Suricata eve.json", *parts, sizes, delimiter="", extras=("timestamp",), wanted=(is_flow,))
     if any(field_of(record, "id.orig_h") is not None for record in records):
