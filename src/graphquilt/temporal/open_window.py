@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -153,7 +152,7 @@ class OpenWindow:
         """Return the keys of its pairs so far."""
         return self._pairs.compact()[0]
 
-    def close(self, shape: Sequence[int]) -> tuple[sp.csr_array, Float64Array, list[Int64Array], Int64Array | None]:
+    def close(self, shape: tuple[int, int]) -> tuple[sp.csr_array, Float64Array, list[Int64Array], Int64Array | None]:
         """Return the matrix, the number of flows of each of its entries, the peaks of both sides, and the ports."""
         keys, count = self._pairs.compact()
         matrix = sp.csr_array((np.ones(len(keys)), (keys >> 32, keys & LOW_BITS)), shape=shape)

@@ -111,7 +111,8 @@ class Snapshots:
     def windows(self) -> Iterator[Window]:
         """Give each window with its number and time; windows without flows are counted in ``empty`` instead."""
         self.numbers, self.times, self.empty, self.late = [], [], 0, 0
-        self._waiting = waiting = {}
+        waiting: dict[int, OpenWindow] = {}
+        self._waiting = waiting
         shape = [0, 0]
         now, begun = -np.inf, None
         n_read = 0
@@ -240,7 +241,7 @@ class Snapshots:
             waiting.setdefault(w, OpenWindow()).add(part, bins, closed_before=closed_before)
 
     def _close(self, number: int, window: OpenWindow, shape: Sequence[int]) -> Window:
-        matrix, counts, peaks, ports = window.close(shape)
+        matrix, counts, peaks, ports = window.close((shape[0], shape[1]))
         if self.numbers:
             self.empty += number - self.numbers[-1] - 1
         self.numbers.append(number)

@@ -285,20 +285,14 @@ def _json(records: Sequence[Mapping[str, Any]], columns: FlowColumns, where: str
         wanted = (("object", frozenset({"FLOW"})), ("action", frozenset({"START", "OPEN"})))
         return Layout(ECAR, *parts, delimiter="", extras=extras, wanted=wanted)
     if {"timestamp", "event_type"} <= keys:
-        parts = (
-            "flow.start",
-            "src_ip",
-            "dest_ip",
-            "dest_port",
-            "proto",
-            ("flow.bytes_toserver", "flow.bytes_toclient"),
-        )
+        parts = ("flow.start", "src_ip", "dest_ip", "dest_port", "proto")
+        sizes = "flow.bytes_toserver", "flow.bytes_toclient"
         is_flow = ("event_type", frozenset({"flow"}))
-        return Layout("Suricata eve.json", *parts, delimiter="", extras=("timestamp",), wanted=(is_flow,))
+        return Layout("Suricata eve.json", *parts, sizes, delimiter="", extras=("timestamp",), wanted=(is_flow,))
     if any(field_of(record, "id.orig_h") is not None for record in records):
         if not ("conn_state" in keys or any(record.get("_path") == "conn" for record in records)):
             raise FormatError(f"{where} is a Zeek log of another kind; flows are in conn.log.")
-        parts = ("ts", "id.orig_h", "id.resp_h", "id.resp_p", "proto", ("orig_bytes", "resp_bytes"))
-        return Layout("Zeek conn.log in JSON", *parts, delimiter="")
+        parts = ("ts", "id.orig_h", "id.resp_h", "id.resp_p", "proto")
+        return Layout("Zeek conn.log in JSON", *parts, ("orig_bytes", "resp_bytes"), delimiter="")
     layout = named_layout(sorted(keys), columns, where=where, kind="JSON lines")
     return replace(layout, delimiter="", names=())
