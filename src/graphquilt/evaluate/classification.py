@@ -158,8 +158,9 @@ class InvariantLogistic:
 
     def __call__(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Float64Array:
         """Return the accuracy on the test nodes of each split, (s,)."""
-        weights, accuracies = self.fit(X, y, splits), []
+        weights = self.fit(X, y, splits)
         points = _standardise(X)
+        accuracies = []
         for W, split in zip(weights, splits, strict=True):
             correct = (W @ points.T).argmax(axis=0) == y  # all nodes: a copy of most rows would cost more
             accuracies.append(np.mean(correct[split.test]))
