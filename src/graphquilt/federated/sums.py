@@ -270,9 +270,9 @@ def embed(network: Network, agreed: Round, member: Member, directions: Direction
     Z = np.asarray(embedder.fit(graph, 0, far=far, kept=kept).embedding)[network.own]
     scale = np.asarray(directions.arrays["scale"], dtype=np.float64)
     unscaled = np.square(Z / np.where(scale > 0, scale, 1)).sum()
-    filled = max(network.n_own - agreed.signal.empty_share(kept, network.own), 1e-9)
+    rows = max(network.n_own - agreed.signal.empty_share(kept, network.own), 1e-9)
     best = float(own.start["share"]) if own.start is not None else 0.0
-    return Embedded(np.flatnonzero(network.own), Z, float(unscaled / filled), directions.share, best)
+    return Embedded(np.flatnonzero(network.own), Z, float(unscaled / rows), directions.share, best)
 
 
 def _placed(network: Network, agreed: Round, member: Member) -> tuple[Graph, FarField, Int64Array]:
