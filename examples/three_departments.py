@@ -26,7 +26,7 @@ for k, name in enumerate("abc"):
     networks[name] = federated.Network.of(part, np.searchsorted(known, own))
 
 # One round: each adds up its own nodes behind masks, and the coordinator finds the directions of the total.
-invitation, key = federated.invite("tonight", 6, list(networks), buckets=400)
+invitation, key = federated.invite("tonight", 6, list(networks), terms=federated.Terms(buckets=400))
 members = {name: federated.join(network, invitation, key, party=name) for name, network in networks.items()}
 agreed = federated.Round.of(invitation, [member.card for member in members.values()])
 sums = [federated.contribute(networks[name], agreed, member) for name, member in members.items()]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -97,7 +97,7 @@ class Outcome(NamedTuple):
 
 
 def run_round(
-    graph: Graph, parties: Sequence[Party], dim: int, *, seed: int, garbage: int | None = None, **guards: int
+    graph: Graph, parties: Sequence[Party], dim: int, *, seed: int, garbage: int | None = None, **guards: Any
 ) -> Outcome:
     """Run a round of sums among parties; one of them may contribute garbage of the right size."""
     key = np.random.default_rng(seed).bytes(32)

@@ -136,9 +136,9 @@ def join(
     read = network.read(edges, source)
     member, notes = Home(home).join(read, asked, load_key(key), party=party)
     member.card.save(file_to_write(out))
-    width = asked.features + asked.buckets
     facts = {"party": party, "nodes": read.n_own, "at_border": read.n_border, "fingerprint": member.card.fingerprint}
-    cost = {"columns_at_most": width, "cpu_seconds_about": round(read.cost(width, len(asked.parties)), 1)}
+    seconds = read.cost(asked.features, asked.buckets, len(asked.parties))
+    cost = {"columns_at_most": asked.features + asked.buckets, "cpu_seconds_about": round(seconds, 1)}
     others = {} if cards is None else {card.party: card.fingerprint for card in load_all(cards, Card.load)}
     advice = [
         f"Send {out} to all parties and to the coordinator: it tells your name and these two numbers.",

@@ -216,7 +216,7 @@ def load_key(path: str | os.PathLike[str]) -> bytes:
     return bytes.fromhex(read_file(Path(path), ("key",), {"key": is_checksum})[0]["key"])
 
 
-def new_key(name: str, key: bytes | None = None) -> tuple[bytes, dict[str, str]]:
+def new_key(name: str, key: bytes | None = None) -> tuple[bytes, dict[str, Any]]:
     """Return a new key of parties, or this one, and the fields by which an agreement of this name knows it."""
     key = key or secrets.token_bytes(KEY_BYTES)
     nonce = keyed(key, "nonce", name)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from graphquilt.errors import InputError
 from graphquilt.federated.keys import Card, Member, new_signing_key
@@ -127,10 +127,10 @@ def invite(
     key, check = new_key(name, key)
     count = features if isinstance(features, int) else len(features)
     names = None if isinstance(features, int) else keyed(key, "features", list(features))
-    asked = {**asdict(terms), "edges": float(terms.edges), "epsilon": float(terms.epsilon)}
+    asked: dict[str, Any] = {**asdict(terms), "edges": float(terms.edges), "epsilon": float(terms.epsilon)}
     asked["buckets"] = (0 if count else BUCKETS) if terms.buckets is None else terms.buckets
-    agreed = {"parties": tuple(sorted(parties)), "features": count, "names": names}
-    return Invitation(name=name, dim=dim, **agreed, **asked, **check), key
+    named = tuple(sorted(parties))
+    return Invitation(name=name, dim=dim, parties=named, features=count, names=names, **asked, **check), key
 
 
 def join(network: Network, invitation: Invitation, key: bytes, *, party: str, signing: bytes | None = None) -> Member:

@@ -95,10 +95,12 @@ class Network:
         """Return what a card tells: numbers of own nodes, and of those at the border where there are ``buckets``."""
         return self.n_own, self.n_border if buckets else 0
 
-    def cost(self, columns: int, n_parties: int) -> float:
-        """Return about how many seconds of one processor a contribution of so many columns takes."""
-        walked = self.graph.n_entries * columns * WALK_STEPS * WALK_SECONDS
-        return walked + columns**2 * (self.n_own * PRODUCT_SECONDS + n_parties * MASK_SECONDS)
+    def cost(self, features: int, buckets: int, n_parties: int) -> float:
+        """Return about how many seconds of one processor a contribution to a signal of so many columns takes."""
+        filled = features + min(buckets, len(self.border))  # all other columns are zero
+        walked = self.graph.n_entries * filled * WALK_STEPS * WALK_SECONDS
+        masked = (features + buckets) ** 2 * n_parties * MASK_SECONDS
+        return walked + filled**2 * self.n_own * PRODUCT_SECONDS + masked
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.arrays import AnyArray, Float32Array, Float64Array
+from graphquilt.arrays import AnyArray, Float32Array, Float64Array, Int64Array
 from graphquilt.embedders import FarField, Propagation
 from graphquilt.errors import FormatError, InputError
 from graphquilt.federated.keys import Member, is_signed, mask, sign, stream
@@ -199,14 +199,17 @@ def plain_sum(
 
     With differential privacy it has noise.
     """
-    graph, far = _placed(network, agreed, member)
+    graph, far, filled = _placed(network, agreed, member)
     embedder, noise = _embedder(agreed, received), agreed.signal.noise
     kept = (replace(embedder, steps=0) if noise else embedder).prepare(graph, 0, far=far)
     ((kind, total),) = embedder.contribute(kept).items()
     bits = agreed.bits(kind)
     if kind == "moment":
         empty = agreed.signal.empty_share(kept, network.own)
-        total = np.append(total[_upper(len(total))], np.int64(round(empty * 2.0**UNIT_BITS)))
+        columns, width = _columns(len(total), filled, agreed)
+        moment = np.zeros((width, width), dtype=np.int64)
+        moment[np.ix_(columns, columns)] = total
+        total = np.append(moment[_upper(width)], np.int64(round(empty * 2.0**UNIT_BITS)))
     if noise:  # from a secret: asked again, a party sends the same
         words = stream(member.exchange, bytes.fromhex(agreed.id) + b"noise", len(total))
         total = total + np.rint(noise * 2.0**UNIT_BITS * normal(words)).astype(np.int64)
@@ -254,21 +257,29 @@ def embed(network: Network, agreed: Round, member: Member, directions: Direction
     directions.check_round(agreed)
     if not directions.complete:
         raise InputError(f"these are no directions yet: step {directions.step} needs another contribution.")
-    graph, far = _placed(network, agreed, member)
+    graph, far, filled = _placed(network, agreed, member)
     embedder = _embedder(agreed, directions)
     before = _embedder(agreed, replace(directions, arrays={k: v for k, v in directions.arrays.items() if k == "basis"}))
     kept = before.prepare(graph, 0, far=far)
     own = before.combine(before.contribute(kept), 0)
+    assert embedder.start is not None
+    V, (columns, width) = embedder.start["directions"], _columns(kept["rows"].shape[1], filled, agreed)
+    if len(V) != width:
+        raise InputError(f"these directions are of {len(V)} columns, and the signal of the round has {width}.")
+    embedder = replace(embedder, start={**embedder.start, "directions": V[columns]})
     Z = np.asarray(embedder.fit(graph, 0, far=far, kept=kept).embedding)[network.own]
     scale = np.asarray(directions.arrays["scale"], dtype=np.float64)
     unscaled = np.square(Z / np.where(scale > 0, scale, 1)).sum()
-    filled = max(network.n_own - agreed.signal.empty_share(kept, network.own), 1e-9)
+    rows = max(network.n_own - agreed.signal.empty_share(kept, network.own), 1e-9)
     best = float(own.start["share"]) if own.start is not None else 0.0
-    return Embedded(np.flatnonzero(network.own), Z, float(unscaled / filled), directions.share, best)
+    return Embedded(np.flatnonzero(network.own), Z, float(unscaled / rows), directions.share, best)
 
 
-def _placed(network: Network, agreed: Round, member: Member) -> tuple[Graph, FarField]:
-    """Return the graph that is spread, and its columns; refuse a network that the party did not join with."""
+def _placed(network: Network, agreed: Round, member: Member) -> tuple[Graph, FarField, Int64Array]:
+    """Return the graph that is spread, the column of each node among the filled buckets, and the numbers of these.
+
+    Only these are spread: all other columns of the party are zero. A network that it did not join with is refused.
+    """
     card, invitation = member.card, agreed.invitation
     invitation.check_key(member.key)
     invitation.check_names(network.names, member.key)
@@ -277,7 +288,20 @@ def _placed(network: Network, agreed: Round, member: Member) -> tuple[Graph, Far
             f"{card.party} joined with {card.nodes} nodes, {card.border} at the border, and this network has other "
             "numbers of them. Contribute the network that you joined with, or join a new round."
         )
-    return agreed.signal.place(network, invitation.bucket_key(member.key))
+    graph, far = agreed.signal.place(network, invitation.bucket_key(member.key))
+    if not agreed.signal.buckets:
+        return graph, far, np.empty(0, dtype=np.int64)
+    column = far.nodes["column"]
+    filled = np.union1d(column[column >= 0], [0])
+    places = np.where(column < 0, -1, np.searchsorted(filled, column)).astype(np.int32)
+    shared = {**far.shared, "gain": far.shared["gain"][filled]}
+    return graph, replace(far, nodes={**far.nodes, "column": places}, shared=shared), filled
+
+
+def _columns(width: int, filled: Int64Array, agreed: Round) -> tuple[Int64Array, int]:
+    """Return which columns of the signal rows of this ``width`` have, and the width of the signal."""
+    features = width - len(filled)
+    return np.append(np.arange(features), features + filled), features + agreed.signal.buckets
 
 
 def _embedder(agreed: Round, received: Directions | None, *, state: bool = False) -> Propagation:

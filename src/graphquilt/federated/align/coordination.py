@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -170,7 +170,8 @@ def apply(party: Party, transform: Message) -> tuple[AnyArray, Float64Array]:
 def _checked(message: Message, of_round: Round) -> OverlapStatistics:
     """Return the statistics of a measurement whose numbers can be what its header says."""
     of_round.check_message(message, "measurement")
-    parties, offers, nodes = (message.facts.get(name) for name in ("parties", "offers", "nodes"))
+    facts: Any = message.facts
+    parties, offers, nodes = (facts.get(name) for name in ("parties", "offers", "nodes"))
     sound = isinstance(parties, list) and len(parties) == 2 and all(map(is_party_name, parties))
     sound = sound and parties[0] < parties[1] and message.sender in parties
     for values, kind in ((offers, is_checksum), (nodes, is_size)):
@@ -187,7 +188,7 @@ def _checked(message: Message, of_round: Round) -> OverlapStatistics:
     if (statistics.dim, len(statistics)) != (of_round.dim, 1):
         raise FormatError(f"{name} is not of one overlap in {of_round.dim} dimensions; ask {message.sender} again.")
     shared = int(statistics.counts[0])
-    of_round.check_shared(*parties, shared)
+    of_round.check_shared(parties[0], parties[1], shared)
     if statistics.sizes[0] != shared or shared > min(counts):
         raise FormatError(
             f"{name} is of {shared} nodes that weigh {statistics.sizes[0]:g}. Each node weighs 1, and their offers "

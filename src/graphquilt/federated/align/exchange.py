@@ -66,7 +66,7 @@ def measure(party: Party, received: Message) -> Message:
     party.round.check_shared(party.name, partner, len(places))
     coordinates, dim = _array(received, "coordinates"), party.round.dim
     sound = coordinates.shape == (len(theirs), dim) and coordinates.dtype.kind == "f"
-    if not sound or not bool((np.abs(coordinates) <= LARGEST).all()):
+    if not sound or not float(np.abs(coordinates).max(initial=0)) <= LARGEST:  # nor for NaN
         raise FormatError(
             f"the coordinates of {partner} are not {dim} finite numbers for each of {len(theirs)} nodes; ask {partner} "
             "to reply again."

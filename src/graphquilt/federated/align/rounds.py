@@ -160,8 +160,9 @@ def invite(
     (18, True, True)
     """
     key, check = new_key(name)
-    agreed = {"parties": tuple(sorted(parties)), "least": least_shared(dim) if least is None else least}
-    return Round(name=name, dim=dim, scale=scale, psi=not ids_can_be_guessed, **agreed, **check), key
+    needed, named = least_shared(dim) if least is None else least, tuple(sorted(parties))
+    psi = not ids_can_be_guessed
+    return Round(name=name, dim=dim, scale=scale, least=needed, parties=named, psi=psi, **check), key
 
 
 def least_shared(dim: int) -> int:
