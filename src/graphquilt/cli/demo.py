@@ -15,7 +15,7 @@ from cyclopts import Parameter
 
 from graphquilt import __version__
 from graphquilt.alignment import Alignment, align, centroid
-from graphquilt.arrays import Float64Array
+from graphquilt.arrays import FloatArray
 from graphquilt.cli.display import show, watching
 from graphquilt.cli.flags import Output
 from graphquilt.cli.workers import Workers
@@ -144,7 +144,7 @@ def quilt_demo(folder: Path, *, seed: int = 0, quiet: bool = False) -> dict[str,
     return figures
 
 
-def _draw_stages(sheet: Quilt, stages: Mapping[str, Alignment], X: Float64Array) -> str:
+def _draw_stages(sheet: Quilt, stages: Mapping[str, Alignment], X: FloatArray) -> str:
     """Return panels of some points of the patches after each stage, and of their centroid, coloured by true place."""
     nodes = np.concatenate([patch.nodes for patch in sheet.patches])
     rows = sample_rows(len(nodes))
