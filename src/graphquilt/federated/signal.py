@@ -97,7 +97,8 @@ class Network:
 
     def cost(self, features: int, buckets: int, n_parties: int) -> float:
         """Return about how many seconds of one processor a contribution to a signal of so many columns takes."""
-        filled = features + min(buckets, len(self.border))  # all other columns are zero
+        hit = buckets * (1 - np.exp(-len(self.border) / max(buckets, 1)))  # by a hash of each node; the others are zero
+        filled = features + float(hit)
         walked = self.graph.n_entries * filled * WALK_STEPS * WALK_SECONDS
         masked = (features + buckets) ** 2 * n_parties * MASK_SECONDS
         return walked + filled**2 * self.n_own * PRODUCT_SECONDS + masked
