@@ -199,21 +199,21 @@ def test_the_tests_that_the_differences_name_exist():
 
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
-    "alignment": 3_865,
-    "cli": 2_043,
-    "datasets": 334,
-    "embedders": 3_796,
-    "evaluate": 1_023,
-    "federated": 3_549,
-    "files": 972,
-    "graph": 4_810,
-    "jobs": 7_097,
-    "linalg": 823,
-    "patches": 2_088,
-    "prediction": 748,
-    "report": 1_090,
-    "temporal": 6_996,
-    "testing": 639,
+    "alignment": 3_735,
+    "cli": 2_012,
+    "datasets": 315,
+    "embedders": 3_770,
+    "evaluate": 1_017,
+    "federated": 3_264,
+    "files": 941,
+    "graph": 4_543,
+    "jobs": 6_606,
+    "linalg": 812,
+    "patches": 2_084,
+    "prediction": 738,
+    "report": 1_078,
+    "temporal": 6_986,
+    "testing": 558,
 }
 LONGEST = 400  # lines of a module
 
