@@ -453,3 +453,14 @@ def test_features_that_are_not_finite_are_refused():
     X[7, 3] = np.nan
     with pytest.raises(InputError, match="the features of 1 of 90 nodes are not finite, the first is node 7"):
         gq.Propagation(4)(gq.Graph(adjacency(15), X), 0)
+
+
+def test_kept_rows_of_another_shape_are_refused(blocks):
+    part, embedder = blocks.subgraph(np.arange(300)), gq.Propagation(4)
+    far = FarField.whole(embedder.survey(part, 0), 300)
+    kept = dict(embedder.prepare(part, 0, far=far))
+    started = agree(embedder, [(part, far)], 0)
+    assert started.finish(kept).embedding.shape == (300, 4)
+    for name, array in (("facts", np.ones((2, 1))), ("facts", np.ones(3)), ("rows", kept["rows"][:, :-1])):
+        with pytest.raises(FormatError, match="arrays of other shapes"):
+            started.finish({**kept, name: array})

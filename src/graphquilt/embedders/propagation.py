@@ -15,7 +15,7 @@ from graphquilt.embedders.shared_start import Arrays, FarField, Survey, agree
 from graphquilt.embedders.signals import FEATURE_PARTS, Parts, Signal, feature_width, signal_parts, spread_signal, times
 from graphquilt.embedders.survey import after_round, follow_graph, round_product, survey_graph
 from graphquilt.embedders.walks import Block
-from graphquilt.errors import InputError
+from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
 from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg import Motions
@@ -283,6 +283,9 @@ class Propagation:
             return None
         assert self.start is not None
         V = np.asarray(self.start["directions"], dtype=np.float32)
+        shape = (*kept["rows"].shape, *kept["lengths"].shape, *kept["facts"].shape)
+        if shape != (len(kept["rows"]), len(V), len(kept["rows"]), len(kept["widths"]), 2):
+            raise FormatError(f"what the patch keeps has arrays of other shapes than it wrote: {shape}.")
         Z = np.zeros((len(kept["rows"]), self.n_directions), dtype=np.float32)
         with one_blas_thread():
             for part, columns in enumerate(_parts_of(kept)):
