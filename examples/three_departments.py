@@ -22,7 +22,7 @@ networks = {}
 for k, name in enumerate("abc"):
     own = np.flatnonzero(owner == k)
     known = np.union1d(own, graph.adjacency[own].indices)
-    part = gq.Graph(graph.adjacency).subgraph(known).renamed(known)
+    part = gq.Graph(graph.adjacency).subgraph(known).with_attributes(node_ids=known)
     networks[name] = federated.Network.of(part, np.searchsorted(known, own))
 
 # One round: each adds up its own nodes behind masks, and the coordinator finds the directions of the total.

@@ -171,7 +171,7 @@ def classify_job(
         parts = {name: np.flatnonzero(np.isin(ids, nodes)) for name, nodes in parts.items()}
     split = fixed_split(parts, labels, seed=seed)
     folder = store_folder(job.store)
-    keep = None if folder is None else folder / "perceptrons.json"
+    keep = None if folder is None else folder / "perceptrons.grid"
     result = mlp_grid(X, labels, split, seed=seed, grid=grid, keep=keep, progress=progress)
     record_evaluation(job, {"mlp": {"accuracy": result.accuracy, "perceptron": asdict(result.best)}})
     return result

@@ -139,7 +139,7 @@ def test_the_command_on_a_job_keeps_its_result_and_knows_ids(command, study, tmp
     assert (code, answer["accuracy"] > 0.5, 0.5 < answer["auc"] <= 1) == (0, True, True)
     kept = json.loads((store.folder / "evaluation.json").read_text())["parameters"]
     assert kept["mlp"]["accuracy"] == answer["accuracy"]
-    assert (store.folder / "perceptrons.json").exists()
+    assert (store.folder / "perceptrons.grid").exists()
     assert command("inspect", store.folder, "--verify")[0] == 0
     years = np.full(int(graph.node_ids.max()) + 1, 2000)
     years[ids[:600]], years[ids[600:800]], years[ids[800:]] = 2018, 2019, 2020
