@@ -202,7 +202,7 @@ BUDGET = {
     "alignment": 3_735,
     "cli": 2_012,
     "datasets": 315,
-    "embedders": 3_770,
+    "embedders": 3_773,
     "evaluate": 1_017,
     "federated": 3_264,
     "files": 941,
