@@ -229,7 +229,7 @@ def _rotation_sentences(fit: Fit) -> list[str]:
     flat = fit.undetermined > 0
     if flat.any():
         lines.append(
-            f"{counted(int(flat.sum()), 'overlap')} leave directions undetermined, up to {int(fit.undetermined.max())} "
+            f"{counted(int(flat.sum()), 'overlap')} leave{'s' * (flat.sum() == 1)} directions undetermined, up to {int(fit.undetermined.max())} "
             f"of {fit.dim}: their points do not extend there."
         )
     if fit.uncertainty > SURE:
