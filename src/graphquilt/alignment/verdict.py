@@ -229,8 +229,8 @@ def _rotation_sentences(fit: Fit) -> list[str]:
     flat = fit.undetermined > 0
     if flat.any():
         lines.append(
-            f"{counted(int(flat.sum()), 'overlap')} leave{'s' * (flat.sum() == 1)} directions undetermined, up to {int(fit.undetermined.max())} "
-            f"of {fit.dim}: their points do not extend there."
+            f"Directions are undetermined in {counted(int(flat.sum()), 'overlap')}, up to "
+            f"{int(fit.undetermined.max())} of {fit.dim}: their points do not extend there."
         )
     if fit.uncertainty > SURE:
         thin = last - following < THIN and not _is_unchecked(fit)
