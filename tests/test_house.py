@@ -207,7 +207,7 @@ BUDGET = {
     "federated": 3_264,
     "files": 941,
     "graph": 4_543,
-    "jobs": 6_606,
+    "jobs": 6_613,
     "linalg": 812,
     "patches": 2_084,
     "prediction": 738,

@@ -11,7 +11,18 @@ import pytest
 from graphquilt.cli import main
 from graphquilt.embedders import SVD, Propagation
 from graphquilt.errors import InputError, JobError
-from graphquilt.jobs import DirectoryStore, Job, JobSettings, Recipe, Sizes, patch_seed, plan, plan_job, plan_sizes
+from graphquilt.jobs import (
+    DirectoryStore,
+    Job,
+    JobSettings,
+    Recipe,
+    Sizes,
+    embed,
+    patch_seed,
+    plan,
+    plan_job,
+    plan_sizes,
+)
 from graphquilt.jobs.records import patch_key
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 
@@ -77,6 +88,14 @@ def test_advice_where_memory_or_disk_is_short(job, probed, monkeypatch):
     words = " ".join(plan_job(job, workers=8).advice)
     assert "make more and smaller patches" in words
     assert "--branching 100" in words
+
+
+def test_overlaps_smaller_than_the_dimension_are_planned_where_nothing_has_to_move(blocks, tmp_path):
+    store = DirectoryStore(tmp_path / "job")
+    embed(blocks, dim=64, n_patches=4, store=store)
+    job = Job.open(store)
+    assert job.patch_graph.overlaps.min() <= 64
+    assert [stage.stage for stage in plan_job(job).stages] == ["embedding", "alignment", "centroid"]
 
 
 def test_a_job_without_patches_is_refused(tmp_path):

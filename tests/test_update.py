@@ -288,6 +288,8 @@ def test_another_graph_is_a_question(job, whole):
     other = gq.Graph(whole.adjacency, node_ids=np.arange(1200) + 5000)
     with pytest.raises(InputError, match=r"only 0 of the 1200 ids .*Is this the same network\?.*--anyway"):
         gq.update(job, other)
+    with pytest.raises(InputError, match=r"has \d+ edges, and the graph of this job \d+\. .* give them with --add"):
+        gq.update(job, whole.subgraph(np.arange(400)))  # a file of new edges alone would empty the job
     with pytest.raises(InputError, match="not both"):
         gq.update(job)
     with pytest.raises(InputError, match="not both"):

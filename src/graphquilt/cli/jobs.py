@@ -208,7 +208,7 @@ class ChangeFlags:
     refresh: Annotated[bool, Parameter(negative="")] = False
     """Make everything again, with new directions, turned onto the old ones."""
     anyway: Annotated[bool, Parameter(negative="")] = False
-    """Accept a graph that has few ids in common with the job."""
+    """Accept a graph that has few ids in common with the job, or less than half of its edges."""
 
 
 @app.command(help_epilogue="Example: graphquilt update job edges-of-today.csv")

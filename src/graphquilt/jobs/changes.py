@@ -58,7 +58,7 @@ class Known:
 
 
 def whole_change(known: Known, given: Graph, *, anyway: bool, features: NodeVectors | None = None) -> Change:
-    """Return the change to a new state of the whole graph; ``anyway`` accepts one with few ids in common."""
+    """Return the change to a new state of the whole graph; ``anyway`` accepts one with few common ids or edges."""
     if given.directed and not known.graph.directed:
         raise InputError("the graph of this job is undirected, and the new one is directed; make it undirected first.")
     names = _names(given)
@@ -69,6 +69,12 @@ def whole_change(known: Known, given: Graph, *, anyway: bool, features: NodeVect
             f"only {common} of the {len(names)} ids are among the {len(known.ids)} ids of this job, such as "
             f"{str(known.ids[0])!r} there and {str(names[0])!r} here. Is this the same network? If so, update with "
             "--anyway (anyway=True); if not, check the columns of the file, or embed it in another folder."
+        )
+    if given.n_edges < COMMON * known.graph.n_edges and not anyway:
+        raise InputError(
+            f"the new graph has {given.n_edges} edges, and the graph of this job {known.graph.n_edges}. If these are "
+            "only the edges that came, give them with --add (add=); if the graph did shrink, update with --anyway "
+            "(anyway=True)."
         )
     A, present = _placed(given, rows, len(ids)), np.zeros(len(ids), dtype=bool)
     present[rows] = True

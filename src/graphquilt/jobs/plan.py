@@ -200,7 +200,8 @@ def plan_job(job: Job, *, workers: int = 1, progress: ProgressCallback | None = 
     are estimated as by :func:`plan_sizes`.
     """
     patch_graph, recipe, dim = job.patch_graph, job.settings.recipe, job.settings.dim
-    patch_graph.check_dim(dim)
+    if recipe.undone(job.settings.motions).free:
+        patch_graph.check_dim(dim)
     n_patches, sizes = patch_graph.n_patches, patch_graph.sizes
     order = np.argsort(sizes, kind="stable")
     probes = _probe(job, [int(order[0]), int(order[n_patches // 2])], progress)

@@ -94,7 +94,7 @@ def update(
     refresh : bool
         Make everything again, with new directions, and turn the result onto the old embedding.
     anyway : bool
-        Accept a graph with few ids in common.
+        Accept a graph with few ids in common, or with less than half of the edges.
 
     Examples
     --------
