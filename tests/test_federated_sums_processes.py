@@ -181,6 +181,18 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(walked, tmp_path, federa
     stranger = ("--party", "hospital-z", "--home", "new", "--out", "card")  # leaves no home behind
     assert "is not invited" in refused(home, "join", "edges.csv", *common, "--key", "parties.key", *stranger)
     assert not (home / "new").exists()
+    alone = (
+        "--party",
+        "hospital-a",
+        "--key",
+        "parties.key",
+        "--home",
+        tmp_path / "alone",
+        "--out",
+        tmp_path / "alone-card",
+    )
+    code, out, err = federate(home, "join", "edges.csv", *common, *alone, "--json")
+    assert "All nodes count as your own" in json.loads(out)["notes"][0], err
     code, out, err = federate(home, *contribute, "--json")  # the same bytes again
     assert code == 0, err
     assert (home / "again").read_bytes() == (sums / "hospital-a").read_bytes()

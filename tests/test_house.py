@@ -204,7 +204,7 @@ BUDGET = {
     "datasets": 315,
     "embedders": 3_773,
     "evaluate": 1_017,
-    "federated": 3_264,
+    "federated": 3_269,
     "files": 941,
     "graph": 4_543,
     "jobs": 6_613,

@@ -136,6 +136,11 @@ def join(
     read = network.read(edges, source)
     member, notes = Home(home).join(read, asked, load_key(key), party=party)
     member.card.save(file_to_write(out))
+    if read.own.all():
+        notes.append(
+            "All nodes count as your own. If some of them belong to other parties, name yours with --own: a node that "
+            "two parties own counts twice, and nobody can see that."
+        )
     facts = {"party": party, "nodes": read.n_own, "at_border": read.n_border, "fingerprint": member.card.fingerprint}
     seconds = read.cost(asked.features, asked.buckets, len(asked.parties))
     cost = {"columns_at_most": asked.features + asked.buckets, "cpu_seconds_about": round(seconds, 1)}
