@@ -6,6 +6,7 @@ import re
 import shutil
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -173,6 +174,23 @@ def test_a_log_that_grows_and_rotates_under_a_running_watch(tmp_path, sizes):
     seen += [t for batch in follower.read_new() for t in batch.column("time").to_pylist()]
     count = np.bincount(np.array(seen, dtype=int) // DAY)
     assert [(str(k), str(n)) for k, n in enumerate(count)] == sizes
+
+
+def test_rows_that_are_read_again_are_not_called_late(tmp_path, caplog):
+    """A state is saved while a log is read on; the next run reads these rows again."""
+    log = tmp_path / "conn.log"
+    log.write_text(HEADERS["csv"] + lines(0, 3))
+    read = partial(read_flows, skip_others=True)
+    first = Follower(log, read)
+    assert sum(len(batch) for batch in first.read_new()) == 600
+    with log.open("a") as file:
+        file.write(lines(3, 6) + "432000,h1")
+    for _ in first.read_new():
+        records = first.records(4 * DAY)
+    second = Follower(log, read, records, finished=4 * DAY)
+    times = np.concatenate([batch.column("time").to_numpy() for batch in second.read_new()])
+    assert (times.min() >= 3 * DAY, len(times)) == (True, 600)
+    assert "left out" not in caplog.text
 
 
 def test_flows_of_a_finished_window_are_counted(watch, tmp_path, caplog):

@@ -93,6 +93,7 @@ class Follower:
             starts = [self._start(path, log) for path, log, _ in pending]
             pending = [pending[k] for k in np.argsort(starts, kind="stable")]
         for path, log, stamp in pending:
+            log.stamp = (0, 0, 0)  # it is not done while it is read, and a state may be saved meanwhile
             yield from self._read_on(path, log)
             log.stamp = stamp
 
