@@ -199,7 +199,7 @@ def test_the_tests_that_the_differences_name_exist():
 
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
-    "alignment": 3_735,
+    "alignment": 3_736,
     "cli": 2_012,
     "datasets": 315,
     "embedders": 3_773,

@@ -233,7 +233,8 @@ def _rotation_sentences(fit: Fit) -> list[str]:
             f"{int(fit.undetermined.max())} of {fit.dim}: their points do not extend there."
         )
     if fit.uncertainty > SURE:
-        thin = last - following < THIN and not _is_unchecked(fit)
+        is_chain = len(fit.edges) < 1.5 * fit.n_patches and not _is_unchecked(fit)
+        thin = last - following < THIN and is_chain  # with more overlaps, noise closed the gap
         where = ", because they form a long chain" if thin else ""
         lines.append(f"Noise may misplace patches by {fit.uncertainty:.0%} of their extent on average{where}.")
     return lines
