@@ -206,7 +206,7 @@ BUDGET = {
     "evaluate": 1_017,
     "federated": 3_269,
     "files": 941,
-    "graph": 4_543,
+    "graph": 4_541,
     "jobs": 6_613,
     "linalg": 812,
     "patches": 2_084,

@@ -205,3 +205,14 @@ class Masked:
 
     def __call__(self, graph, seed):
         return np.ma.masked_array(np.zeros((graph.n_nodes, 1)), mask=False)
+
+
+def test_durations_are_no_integers(tmp_path):
+    """NumPy counts timedelta64 among the integers."""
+    edges = np.array([[0, 1], [1, 2], [2, 3]]).T.astype("m8[ns]")
+    np.save(tmp_path / "edges.npy", edges)
+    for source in (edges, tmp_path / "edges.npy"):
+        with pytest.raises(InputError, match="integers of shape .* not timedelta64"):
+            gq.read_edges(source)
+    with pytest.raises(InputError):
+        gq.align([(np.arange(9).astype("m8[ns]"), np.ones((9, 1)))] * 2)

@@ -21,7 +21,7 @@ def checked_embedding(X: npt.ArrayLike, n_nodes: int | None = None) -> FloatArra
     if n_nodes is not None and len(array) != n_nodes:
         raise InputError(f"the graph has {n_nodes} nodes and the embedding has {len(array)} rows; each node needs one.")
     if not np.issubdtype(array.dtype, np.floating):
-        if not np.issubdtype(array.dtype, np.integer):
+        if array.dtype.kind not in "iu":
             raise InputError(f"an embedding must contain real numbers, not {array.dtype}.")
         array = array.astype(np.float64)
     blocks = (array[start : start + _ROWS] for start in range(0, len(array) or 1, _ROWS))
@@ -49,7 +49,7 @@ def checked_labels(y: npt.ArrayLike, n_nodes: int) -> Int64Array:
         if bool(np.any(labels[known] != np.floor(labels[known]))):
             raise InputError("labels must be class numbers 0, 1, 2, …; these have fractions.")
         labels = np.where(known, labels, -1)
-    elif not np.issubdtype(labels.dtype, np.integer):
+    elif labels.dtype.kind not in "iu":
         raise InputError(f"labels must be class numbers 0, 1, 2, …, not {labels.dtype}; number them by numpy.unique.")
     labels = labels.astype(np.int64)
     return np.where(labels < 0, -1, labels)

@@ -116,7 +116,7 @@ def _cluster_labels(labels: npt.ArrayLike, n_nodes: int) -> tuple[IntArray, int]
     values = np.asarray(labels)
     if values.shape != (n_nodes,):
         raise InputError(f"the graph has {n_nodes} nodes and the cluster labels have shape {values.shape}.")
-    if not np.issubdtype(values.dtype, np.integer):
+    if values.dtype.kind not in "iu":
         raise InputError(f"cluster labels must be integers, not {values.dtype}.")
     if n_nodes == 0:
         raise InputError("the graph has no nodes; there is nothing to partition.")

@@ -273,7 +273,7 @@ def checked_pairs(edges: npt.ArrayLike, p: int) -> Int64Array:
     """Return ``edges (m, 2)`` as they are, after checking that they are distinct pairs of ``p`` patches."""
     refuse_masked(edges=edges)
     array = np.asarray(edges) if np.size(edges) else np.empty((0, 2), dtype=np.int64)
-    if array.shape[1:] != (2,) or not np.issubdtype(array.dtype, np.integer):
+    if array.shape[1:] != (2,) or array.dtype.kind not in "iu":
         raise InputError(
             f"edges are pairs of patch numbers (m, 2); these have shape {array.shape} and type {array.dtype}."
         )

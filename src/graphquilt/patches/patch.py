@@ -48,10 +48,10 @@ class Patch:
             raise InputError(f"{len(nodes)} node ids and {len(X)} rows of coordinates; each id needs one row.")
         if 0 in X.shape:
             raise InputError("a patch needs at least one node and one dimension; this one is {} × {}.".format(*X.shape))
-        if not np.issubdtype(nodes.dtype, np.integer):
+        if nodes.dtype.kind not in "iu":
             raise InputError(f"node ids must be integers, not {nodes.dtype}; map other ids to 0..n-1 first.")
         if not np.issubdtype(X.dtype, np.floating):
-            if not np.issubdtype(X.dtype, np.integer):
+            if X.dtype.kind not in "iu":
                 raise InputError(f"coordinates must be real numbers, not {X.dtype}.")
             X = X.astype(np.float64)
         if X.dtype.itemsize > 8:
@@ -137,7 +137,7 @@ def _unique(k: int, patch: object) -> Int64Array:
     given = getattr(patch, "nodes", patch[0] if isinstance(patch, tuple) else patch)
     refuse_masked(where=f"patch {k}: ", nodes=given)
     ids = np.asarray(given)
-    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise InputError(f"patch {k} must be a vector of integer node ids, not {ids.dtype} of shape {ids.shape}.")
     if len(ids) and int(ids.max()) >= 2**63:
         raise InputError(f"patch {k} holds the node id {int(ids.max())}; ids must be below 2**63.")

@@ -171,11 +171,11 @@ def lag_edges(times: int | npt.ArrayLike, lags: int | Sequence[int]) -> Int64Arr
     """
     numbers = np.arange(times) if isinstance(times, int | np.integer) else np.asarray(times)
     steps = np.unique(np.atleast_1d(np.asarray(lags)))
-    if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         raise InputError("windows are numbered by integers: pass the numbers, not times in seconds.")
     if len(numbers) > 1 and bool(np.any(np.diff(numbers) <= 0)):
         raise InputError("the window numbers must increase; sort the windows and keep each once.")
-    if len(steps) == 0 or not np.issubdtype(steps.dtype, np.integer) or int(steps[0]) < 1:
+    if len(steps) == 0 or steps.dtype.kind not in "iu" or int(steps[0]) < 1:
         raise InputError(f"lags are positive whole numbers of windows, not {lags!r}.")
     span = int(numbers[-1] - numbers[0]) if len(numbers) else 0
     shared = [np.intersect1d(numbers + step, numbers, assume_unique=True, return_indices=True) for step in steps]

@@ -334,7 +334,7 @@ def _check_arrays(batch: Sequence[AnyArray]) -> tuple[AnyArray, Int64Array, Int6
     time, source, destination = columns
     if len(time) == 0:
         return time, source.astype(np.int64), destination.astype(np.int64)
-    if not all(np.issubdtype(column.dtype, np.integer) for column in (source, destination)):
+    if not all(column.dtype.kind in "iu" for column in (source, destination)):
         raise InputError("flows given as plain arrays have integer ids; map names with Names.add first.")
     for ids in (source, destination):
         if int(ids.min()) < 0 or int(ids.max()) > _LARGEST_ID:

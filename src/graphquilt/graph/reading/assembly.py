@@ -45,7 +45,7 @@ def number_nodes(
 ) -> tuple[IntArray, IntArray, int, AnyArray | None]:
     """Number the ids 0..n-1 in ascending order; with ``n_nodes`` given, integer ids are the numbers already."""
     if n_nodes is not None:
-        if not np.issubdtype(source.dtype, np.integer):
+        if source.dtype.kind not in "iu":
             raise InputError("n_nodes states the range of integer ids; these ids are text. Leave n_nodes out.")
         for ids in (source, target):
             if len(ids) and (ids.min() < 0 or ids.max() >= n_nodes):
@@ -55,7 +55,7 @@ def number_nodes(
                     "State a larger n_nodes, or none, to have the ids numbered anew."
                 )
         return source, target, n_nodes, None
-    integers = np.issubdtype(source.dtype, np.integer) and np.issubdtype(target.dtype, np.integer)
+    integers = source.dtype.kind in "iu" and target.dtype.kind in "iu"
     low = min(int(source.min()), int(target.min())) if integers else 0
     span = max(int(source.max()), int(target.max())) - low + 1 if integers else 0
     if 0 < span <= 4 * len(source):  # a table of all possible ids takes less memory than sorting those that occur
@@ -68,7 +68,7 @@ def number_nodes(
     else:
         names = np.unique(np.concatenate([np.unique(ids) for ids in (source, target)]))
         numbers = [np.searchsorted(names, ids).astype(index_type(len(names))) for ids in (source, target)]
-    plain = np.issubdtype(names.dtype, np.integer) and bool(names[0] == 0) and bool(names[-1] == len(names) - 1)
+    plain = names.dtype.kind in "iu" and bool(names[0] == 0) and bool(names[-1] == len(names) - 1)
     return numbers[0], numbers[1], len(names), None if plain else names
 
 

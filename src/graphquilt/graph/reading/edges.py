@@ -146,7 +146,7 @@ def read_edges(
             raise InputError(f"n_nodes is {n_nodes}, and the graph has {given.n_nodes} nodes already; leave it out.")
         return add_node_tables(given, node_features, node_labels)
     if n_nodes is None:
-        integers = np.issubdtype(given.source.dtype, np.integer)
+        integers = given.source.dtype.kind in "iu"
         n_nodes = given.n_nodes if given.n_nodes is not None or not integers else n_rows
     elif given.coded:
         raise InputError("n_nodes states the range of integer ids; these ids are text. Leave n_nodes out.")

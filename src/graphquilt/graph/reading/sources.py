@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
-
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph.reading.edge_columns import (
@@ -255,7 +253,7 @@ def _arrow_rows(where: Place, columns: list[pa.Array], tally: RowTally, first: i
 
 def edge_ends(edges: AnyArray, path: Path | None = None) -> tuple[AnyArray, AnyArray]:
     """Return both ends of the edges in an array (2, m) or (m, 2) of integers, which was read from ``path``."""
-    if edges.ndim != 2 or 2 not in edges.shape or not np.issubdtype(edges.dtype, np.integer):
+    if edges.ndim != 2 or 2 not in edges.shape or edges.dtype.kind not in "iu":
         message = f"edges are integers of shape (2, m) or (m, 2), not {edges.dtype} of shape {edges.shape}."
         raise InputError(message) if path is None else FormatError(f"{path}: {message}")
     return (edges[0], edges[1]) if edges.shape[0] == 2 else (edges[:, 0], edges[:, 1])
