@@ -212,7 +212,7 @@ def test_durations_are_no_integers(tmp_path):
     edges = np.array([[0, 1], [1, 2], [2, 3]]).T.astype("m8[ns]")
     np.save(tmp_path / "edges.npy", edges)
     for source in (edges, tmp_path / "edges.npy"):
-        with pytest.raises(InputError, match="integers of shape .* not timedelta64"):
+        with pytest.raises(InputError, match=r"integers of shape .* not timedelta64"):
             gq.read_edges(source)
     with pytest.raises(InputError):
         gq.align([(np.arange(9).astype("m8[ns]"), np.ones((9, 1)))] * 2)
