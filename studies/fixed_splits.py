@@ -74,7 +74,7 @@ def _numbers(path: Path) -> AnyArray:
     for line, text in text_lines(path):
         if not (text.isascii() and text.strip().isdigit() and len(text.strip()) < 19):
             raise FormatError(f"{path}, line {line}: expected a node number, not {text[:40]!r}.")
-        numbers.append(int(text))
+        numbers.append(int(text.strip()))
     return np.array(numbers, dtype=np.int64)
 
 
