@@ -10,13 +10,7 @@ import numpy.typing as npt
 
 from graphquilt.arrays import FloatArray, Int64Array, refuse_masked
 from graphquilt.errors import InputError
-from graphquilt.evaluate.pairs import (
-    are_joined,
-    count_pairs,
-    edge_blocks,
-    sample_edges,
-    sample_non_edges,
-)
+from graphquilt.evaluate.pairs import are_joined, count_pairs, edge_blocks, sample_edges, sample_non_edges
 from graphquilt.evaluate.positions import checked_embedding
 from graphquilt.graph import Graph
 from graphquilt.linalg import average_precision, hits_at, mean_reciprocal_rank, roc_auc

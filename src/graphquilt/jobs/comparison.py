@@ -17,7 +17,7 @@ from graphquilt.alignment import Alignment, centroid
 from graphquilt.arrays import AnyArray, Float64Array, IntArray
 from graphquilt.drawing import main_plane, points_svg, sample_rows
 from graphquilt.embedders import checked_fit
-from graphquilt.embedders.adapters import EmbedderLike, as_embedder
+from graphquilt.embedders.contract import EmbedderLike, as_embedder
 from graphquilt.errors import InputError, JobError, MissingExtraError
 from graphquilt.evaluate import EvaluationOptions, Quality, quality
 from graphquilt.evaluate.positions import checked_embedding

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, FloatArray
-from graphquilt.embedders.adapters import EmbedderLike
+from graphquilt.embedders.contract import EmbedderLike
 from graphquilt.errors import InputError, needs_extra
 from graphquilt.graph.reading.edges import GraphLike
 from graphquilt.jobs.options import Cutting, Recipe

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import Int64Array
-from graphquilt.embedders.adapters import EmbedderLike
-from graphquilt.embedders.contract import embedder_name
+from graphquilt.embedders.contract import EmbedderLike, embedder_name
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph, read_edges
 from graphquilt.graph.files import with_checksums

@@ -15,7 +15,6 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, IntArray
 from graphquilt.embedders.contract import Embedder, Fit, check_spread, checked_fit
-from graphquilt.embedders.direction import reversed_graph
 from graphquilt.embedders.shared_start import (
     Arrays,
     FarField,
@@ -25,6 +24,7 @@ from graphquilt.embedders.shared_start import (
     shares_start,
     with_start,
 )
+from graphquilt.embedders.walks import reversed_graph
 from graphquilt.errors import EmbedderError, FormatError, InputError, JobError, MissingExtraError
 from graphquilt.graph import Graph
 from graphquilt.graph.files import folder_version
