@@ -123,9 +123,9 @@ def test_offers_of_other_dimensions(federate, blocks, four):
 
 def test_a_newer_version_is_refused(four, tmp_path, monkeypatch):
     with monkeypatch.context() as newer:
-        newer.setattr(messages, "VERSION", 4)
+        newer.setattr(messages, "VERSION", 5)
         four[1].offer.save(tmp_path / "offer")
-    with pytest.raises(FormatError, match="has version 4 of the format, and this graphquilt reads version 3"):
+    with pytest.raises(FormatError, match="has version 5 of the format, and this graphquilt reads version 4"):
         align.Message.load(tmp_path / "offer")
 
 

@@ -204,7 +204,7 @@ BUDGET = {
     "datasets": 315,
     "embedders": 3_735,
     "evaluate": 998,
-    "federated": 3_269,
+    "federated": 3_067,
     "files": 941,
     "graph": 4_541,
     "jobs": 6_613,

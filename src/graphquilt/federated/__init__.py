@@ -11,9 +11,8 @@ party does :func:`embed`. :class:`Home` is the private folder of a party, which 
 
 from graphquilt.federated import align
 from graphquilt.federated.home import Home
-from graphquilt.federated.keys import Card, Member
-from graphquilt.federated.nodes import canonical_ids
-from graphquilt.federated.round import Invitation, Round, Terms, invite, join
+from graphquilt.federated.messages import canonical_ids
+from graphquilt.federated.round import Card, Invitation, Member, Round, Terms, invite, join
 from graphquilt.federated.signal import CommonSignal, Network
 from graphquilt.federated.sums import Contribution, Directions, Embedded, combine, contribute, embed, plain_sum
 

@@ -7,10 +7,8 @@ type :class:`Message`. ``docs/how-to/federated-alignment.md`` says who sees what
 """
 
 from graphquilt.federated.align.coordination import FederatedAlignment, PairResult, apply, solve
-from graphquilt.federated.align.exchange import measure, reply
-from graphquilt.federated.align.intersection import pseudonyms
-from graphquilt.federated.align.parties import Party, accept_once, offer, party_secret
-from graphquilt.federated.align.rounds import Message, Round, invite
+from graphquilt.federated.align.exchange import measure, offer, pseudonyms, reply
+from graphquilt.federated.align.parties import Message, Party, Round, accept_once, invite, party_secret
 from graphquilt.federated.messages import load_key, save_key
 
 __all__ = [

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from graphquilt.cli import Output, show
 from graphquilt.errors import InputError
+from graphquilt.federated import align
+from graphquilt.federated.align import Message, Party
 from graphquilt.federated.commands import (
     EmbeddingFile,
     KeyFile,
@@ -20,9 +22,7 @@ from graphquilt.federated.commands import (
     refuse_existing,
     split_names,
 )
-
-if TYPE_CHECKING:
-    from graphquilt.federated.align import Message, Party
+from graphquilt.federated.messages import new_folder, rows_of
 
 align_app = App(name="align", help="Align embeddings that parties made with a method of their own.")
 
@@ -46,8 +46,6 @@ def invite(
     output: Output = Output(),
 ) -> None:
     """Begin a round: what all parties agree on, and their key."""
-    from graphquilt.federated import align
-
     refuse_existing(out, key)
     named = split_names(parties)
     made, secret = align.invite(
@@ -78,8 +76,6 @@ def offer(
     output: Output = Output(),
 ) -> None:
     """Offer the nodes that a party may share, and draw the noise on their coordinates."""
-    from graphquilt.federated import align
-    from graphquilt.federated.nodes import rows_of
     from graphquilt.graph import read_vectors
 
     agreed = align.Round.load(round)
@@ -111,8 +107,6 @@ def reply(
     output: Output = Output(),
 ) -> None:
     """Answer the offer of another party, and reply to an answer with the coordinates of shared nodes."""
-    from graphquilt.federated import align
-
     message = align.Message.load(received)
     own, folder = _party(home, message)
     made = align.reply(own, message)
@@ -137,8 +131,6 @@ def measure(
     output: Output = Output(),
 ) -> None:
     """Measure a pair: statistics of the shared nodes for the coordinator, without ids and coordinates."""
-    from graphquilt.federated import align
-
     message = align.Message.load(received)
     own, folder = _party(home, message)
     measured = align.measure(own, message)
@@ -160,9 +152,6 @@ def solve(
     output: Output = Output(),
 ) -> None:
     """Align all parties from the statistics of their pairs. A bad fit gives exit code 3 and no transforms."""
-    from graphquilt.federated import align
-    from graphquilt.federated.messages import new_folder
-
     result = align.solve(load_all(measurements, align.Message.load), align.Round.load(round))
     bad = result.verdict == "bad"
     if not bad:
@@ -188,7 +177,6 @@ def apply(
     output: Output = Output(),
 ) -> None:
     """Move the embedding of a party into the frame that all parties share, and write it with its ids."""
-    from graphquilt.federated import align
     from graphquilt.jobs import format_of, write_embedding
 
     name, message = format_of(out), align.Message.load(transform)
@@ -202,8 +190,6 @@ def apply(
 
 def _party(home: Path, message: Message) -> tuple[Party, Path]:
     """Return the party in the round of a message, and its folder."""
-    from graphquilt.federated.align import Party
-
     if not (home / "secret").is_file():
         raise InputError(f"{home} is not the folder of a party. graphquilt federate align offer makes one.")
     rounds = sorted(path for path in home.iterdir() if path.is_dir() and path.suffix != ".part")
