@@ -39,11 +39,9 @@ class Embedder(Protocol):
     @property
     def dim(self) -> int:
         """Number of columns of the embedding."""
-        ...
 
     def __call__(self, graph: Graph, seed: int) -> FloatArray:
         """Return one row per node, (n, dim); the same seed gives the same rows."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +84,8 @@ def checked_fit(
         )
     if X.shape != shape:
         raise InputError(
-            f"{name} returned an array of shape {X.shape} for {where}, which has {shape[0]} nodes; "
-            f"an embedder of dim {shape[1]} returns {shape}. Return one row for each node of the graph."
+            f"{name} returned an array of shape {X.shape} for {where}, which has {shape[0]} nodes; an embedder of dim "
+            f"{shape[1]} returns {shape}. Return one row for each node of the graph."
         )
     if not np.issubdtype(X.dtype, np.floating):
         raise EmbedderError(f"{name} returned {X.dtype} for {where}; an embedding is an array of floats.")
@@ -121,14 +119,6 @@ def check_dim(dim: int, name: str) -> None:
         raise InputError(f"{name} needs a dim that is an integer of at least 1, not {dim!r}.")
 
 
-class Transformer(Protocol):
-    """An object in the style of scikit-learn."""
-
-    def fit_transform(self, X: object, /) -> npt.ArrayLike:
-        """Return one row per row of X."""
-        ...
-
-
 EmbedderLike: TypeAlias = Any  # what as_embedder takes
 
 
@@ -141,8 +131,7 @@ def as_embedder(value: object, dim: int | None = None) -> Embedder:
         return cast("Embedder", value)
     name = getattr(value, "__name__", type(value).__name__)
     if not isinstance(value, type) and callable(getattr(value, "fit_transform", None)):
-        transformer = cast("Transformer", value)
-        return TransformerEmbedder(transformer, dim if getattr(value, "n_components", None) is None and dim else 0)
+        return TransformerEmbedder(value, dim if getattr(value, "n_components", None) is None and dim else 0)
     is_module = hasattr(value, "named_parameters")  # of torch: how to train it is up to the user
     if not callable(value) or is_module or (isinstance(value, type) and not hasattr(value, "__dataclass_fields__")):
         given = f"the class {name}; make an object of it" if isinstance(value, type) else f"{value!r}"
@@ -230,7 +219,7 @@ class TransformerEmbedder:
     [1.0, 2.0, 1.0]
     """
 
-    transformer: Transformer
+    transformer: Any
     dim: int = 0
     motions: Motions = Motions()
 

@@ -97,7 +97,7 @@ def invite(
     if made.features and not made.names:
         notes.append("Nobody can check the order of the features: name them with --feature-names.")
     if made.epsilon:
-        notes.append("Differential privacy holds for one round: another with the same data costs epsilon again.")
+        notes.append("Privacy holds for one round: each further round with the same data costs epsilon again.")
     if len(made.parties) == 2:
         notes.append("Two parties: who coordinates learns the other's total, and each learns part of it.")
     facts = {"invitation": str(out), "id": made.id[:8], "dim": made.dim, "parties": list(made.parties)}

@@ -75,7 +75,7 @@ class Round(Agreement):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.parties) == 1:
-            raise InputError(f"a round has two parties or more, and this names {self.parties[0]}: name all, or none.")
+            raise InputError(f"a round has at least two parties, and this one names {self.parties[0]}: name all.")
         needed = least_shared(self.dim)
         if self.dim < 1 or self.least < needed:
             raise InputError(
