@@ -34,13 +34,7 @@ from graphquilt.jobs.source import Source
 from graphquilt.jobs.stitching import stitch
 from graphquilt.jobs.store import Record, Store, record_digest, stored_record
 from graphquilt.linalg import Motions
-from graphquilt.patches import (
-    Multilevel,
-    PatchGraph,
-    merge_small,
-    patch_graph,
-    smallest_cluster,
-)
+from graphquilt.patches import Multilevel, PatchGraph, merge_small, patch_graph, smallest_cluster
 from graphquilt.patches.partitioners import check_n_patches
 from graphquilt.progress import ProgressCallback, report, resource_usage
 
@@ -174,10 +168,7 @@ def cut(
     3
     """
     settings = JobSettings(
-        embedder=default_embedders(embedder),
-        cutting=Cutting.given(n_patches, cutting),
-        recipe=recipe,
-        seed=seed,
+        embedder=default_embedders(embedder), cutting=Cutting.given(n_patches, cutting), recipe=recipe, seed=seed
     )
     return cut_graph(graph, settings.resolved(graph), {} if store is None else store, progress)
 

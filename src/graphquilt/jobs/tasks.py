@@ -28,14 +28,7 @@ from graphquilt.embedders.shared_start import (
 from graphquilt.errors import EmbedderError, FormatError, InputError, JobError, MissingExtraError
 from graphquilt.graph import Graph
 from graphquilt.graph.files import folder_version
-from graphquilt.jobs.records import (
-    StoredSurvey,
-    graph_fingerprint,
-    graph_of,
-    graph_record,
-    patch_key,
-    stored_survey,
-)
+from graphquilt.jobs.records import StoredSurvey, graph_fingerprint, graph_of, graph_record, patch_key, stored_survey
 from graphquilt.jobs.rows import PatchRows, shared_rows
 from graphquilt.jobs.store import Parameters, Record, Store, store_name
 from graphquilt.jobs.versions import turn
