@@ -30,9 +30,7 @@ from toy_embedders import Toy, job_of_patches, ring_of_patches
 @pytest.fixture
 def job(tmp_path):
     graph, patch_graph = ring_of_patches(20)
-    job = job_of_patches(DirectoryStore(tmp_path / "job"), graph, patch_graph, embedder=Toy(3))
-    job.write_patches()
-    return job
+    return job_of_patches(DirectoryStore(tmp_path / "job"), graph, patch_graph, embedder=Toy(3))
 
 
 @pytest.fixture

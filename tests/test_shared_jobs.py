@@ -64,7 +64,7 @@ def with_recipe(job, **changes):
 
 def test_shares_that_start_together_all_finish(ring, tmp_path):
     store = DirectoryStore(tmp_path / "job")
-    job_of_patches(store, *ring, embedder=gq.SVD(2)).write_patches()
+    job_of_patches(store, *ring, embedder=gq.SVD(2))
     words = [
         "embed-patches",
         str(store.folder),

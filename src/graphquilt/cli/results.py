@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from graphquilt.cli import app
-from graphquilt.cli.display import duration, graph_facts, printable, show, show_advice, watching
+from graphquilt.cli.display import duration, graph_facts, printable, show, watching
 from graphquilt.cli.flags import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, job_settings
 from graphquilt.cli.workers import Workers
 
@@ -113,10 +113,8 @@ def _show_screen(status: JobStatus, job: Job) -> None:
         }
     if status.damaged is not None:
         facts["damaged"] = status.damaged
-    if not status.advice or (status.next != "nothing" and patches):  # else the advice says what to do
-        facts["next"] = status.next
+    facts |= {} if status.next == "nothing" else {"next": status.next}
     show(facts, as_json=False)
-    show_advice(status.advice[:2])
     print(f"More: {job.command('inspect', '--all')}   {job.command('report')}")
 
 

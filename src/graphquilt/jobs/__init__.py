@@ -21,7 +21,7 @@ from graphquilt.jobs.records import patch_seed, stored_patch_graph
 from graphquilt.jobs.result import EmbeddedPatches, Result
 from graphquilt.jobs.settings import JobSettings
 from graphquilt.jobs.source import Source
-from graphquilt.jobs.status import Advice, JobProgress, JobStatus, fit_advice, follow_job, job_status
+from graphquilt.jobs.status import JobProgress, JobStatus, follow_job, job_status
 from graphquilt.jobs.steps import cut, embed
 from graphquilt.jobs.stitching import stitch
 from graphquilt.jobs.store import Record, Store
@@ -30,7 +30,6 @@ from graphquilt.jobs.versions import Update
 from graphquilt.jobs.workers import Processes
 
 __all__ = [
-    "Advice",
     "Choice",
     "Comparison",
     "Cutting",
@@ -63,7 +62,6 @@ __all__ = [
     "embed_patches",
     "evaluate_job",
     "export_embedding",
-    "fit_advice",
     "follow_job",
     "format_of",
     "import_patches",

@@ -38,9 +38,8 @@ from graphquilt.jobs.store import (
     store_name,
     stored_record,
 )
-from graphquilt.jobs.sweeps import EmbeddingRun
 from graphquilt.patches import Patch, PatchGraph
-from graphquilt.progress import ProgressCallback, report
+from graphquilt.progress import ProgressCallback
 
 _log = logging.getLogger(__name__)
 
@@ -242,19 +241,6 @@ class Job:
             check_room(self, "fennel", "clusters", "patches")
         with contextlib.nullcontext() if whole else locked(self.store):
             return cut_graph(self.require_graph(), self.settings, self.store, progress)
-
-    def write_patches(self, *, progress: ProgressCallback | None = None) -> None:
-        """Write the data of every patch, for machines that do not have the graph.
-
-        A job does not need this: its patches are cut from the graph when they are embedded.
-        """
-        run = EmbeddingRun(self.require_graph(), self.patch_graph, self.settings, self.store, progress=progress)
-        with locked(self.store):
-            for k in range(run.patch_graph.n_patches):
-                key = patch_key(k, "graph")
-                if stored_record(self.store, key, run.inputs.made_from) is None:
-                    self.store[key] = run.inputs.record(k)
-                report(progress, "patch data", k + 1, run.patch_graph.n_patches)
 
     def embed(
         self,

@@ -96,7 +96,6 @@ def job_page(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         "version": graphquilt.__version__,
         "facts": _counts(job, status),
         "fit": status.fit,
-        "advice": [(one.why, one.command) for one in status.advice],
         "embedded": status.embedded,
         "wanted": status.wanted,
         "next": "" if status.next == "nothing" else status.next,
