@@ -22,9 +22,10 @@ from graphquilt.cli.flags import (
     RecipeFlags,
     SourceFlags,
     StitchingFlags,
+    Workers,
     job_settings,
+    shard_patches,
 )
-from graphquilt.cli.workers import Workers, shard_patches
 
 if TYPE_CHECKING:
     from graphquilt.jobs import DirectoryStore, Job, JobSettings
@@ -246,8 +247,8 @@ def align(
     """Align existing embeddings, whatever their ids, and average them into one."""
     from graphquilt.errors import InputError
     from graphquilt.jobs import DirectoryStore, JobSettings, import_patches
-    from graphquilt.jobs.imported import ALIGN_DEFAULTS
     from graphquilt.jobs.settings import UnavailableEmbedder
+    from graphquilt.jobs.stitching import ALIGN_DEFAULTS
 
     if not files:
         raise InputError("FILES are missing; see graphquilt align --help.")

@@ -12,8 +12,7 @@ from cyclopts.validators import Number
 
 from graphquilt.cli import app
 from graphquilt.cli.display import duration, graph_facts, printable, show, watching
-from graphquilt.cli.flags import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, job_settings
-from graphquilt.cli.workers import Workers
+from graphquilt.cli.flags import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, Workers, job_settings
 
 if TYPE_CHECKING:
     from graphquilt.jobs import Job, JobStatus

@@ -6,12 +6,18 @@ plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` 
 """
 
 from graphquilt.jobs.choosing import Choice, choose_by_labels
-from graphquilt.jobs.comparison import Comparison, compare
 from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.estimator import GraphQuilt
-from graphquilt.jobs.evaluation import Diagnosis, Evaluation, diagnose, evaluate_job, record_evaluation
+from graphquilt.jobs.evaluation import (
+    Comparison,
+    Diagnosis,
+    Evaluation,
+    compare,
+    diagnose,
+    evaluate_job,
+    record_evaluation,
+)
 from graphquilt.jobs.export import export_embedding, format_of, write_embedding
-from graphquilt.jobs.imported import align_files, import_patches
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.nearest import Neighbours, neighbours
 from graphquilt.jobs.options import Cutting, Recipe
@@ -23,7 +29,7 @@ from graphquilt.jobs.settings import JobSettings
 from graphquilt.jobs.source import Source
 from graphquilt.jobs.status import JobProgress, JobStatus, follow_job, job_status
 from graphquilt.jobs.steps import cut, embed
-from graphquilt.jobs.stitching import stitch
+from graphquilt.jobs.stitching import align_files, import_patches, stitch
 from graphquilt.jobs.store import Record, Store
 from graphquilt.jobs.updating import update
 from graphquilt.jobs.versions import Update
