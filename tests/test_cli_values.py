@@ -8,8 +8,7 @@ import pytest
 
 import graphquilt as gq
 from extras import needs
-from graphquilt.cli import app, main
-from graphquilt.cli import flags
+from graphquilt.cli import app, flags, main
 from graphquilt.cli.flags import CuttingFlags, EmbedderFlags, SourceFlags, StitchingFlags, Workers, job_settings
 from graphquilt.errors import InputError
 from graphquilt.jobs import JobSettings, Processes, Record, Source

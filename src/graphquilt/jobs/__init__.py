@@ -7,7 +7,6 @@ plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` 
 
 from graphquilt.jobs.choosing import Choice, choose_by_labels
 from graphquilt.jobs.directory import DirectoryStore
-from graphquilt.jobs.estimator import GraphQuilt
 from graphquilt.jobs.evaluation import (
     Comparison,
     Diagnosis,
@@ -17,20 +16,19 @@ from graphquilt.jobs.evaluation import (
     evaluate_job,
     record_evaluation,
 )
-from graphquilt.jobs.export import export_embedding, format_of, write_embedding
+from graphquilt.jobs.export import Neighbours, export_embedding, format_of, neighbours, write_embedding
 from graphquilt.jobs.job import Job
-from graphquilt.jobs.nearest import Neighbours, neighbours
 from graphquilt.jobs.options import Cutting, Recipe
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.plan import Plan, Sizes, StagePlan, plan_job, plan_sizes
 from graphquilt.jobs.records import patch_seed, stored_patch_graph
-from graphquilt.jobs.result import EmbeddedPatches, Result
 from graphquilt.jobs.settings import JobSettings
 from graphquilt.jobs.source import Source
 from graphquilt.jobs.status import JobProgress, JobStatus, follow_job, job_status
-from graphquilt.jobs.steps import cut, embed
-from graphquilt.jobs.stitching import align_files, import_patches, stitch
+from graphquilt.jobs.steps import GraphQuilt, cut, embed
+from graphquilt.jobs.stitching import Result, align_files, import_patches, stitch
 from graphquilt.jobs.store import Record, Store
+from graphquilt.jobs.stored_patches import EmbeddedPatches
 from graphquilt.jobs.updating import update
 from graphquilt.jobs.versions import Update
 from graphquilt.jobs.workers import Processes

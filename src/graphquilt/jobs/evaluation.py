@@ -28,8 +28,8 @@ from graphquilt.graph import Graph
 from graphquilt.jobs.description import describe, differences, fingerprint, plain
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.records import graph_fingerprint
-from graphquilt.jobs.result import Result
 from graphquilt.jobs.settings import UnavailableEmbedder
+from graphquilt.jobs.stitching import Result
 from graphquilt.jobs.store import Record, record_digest, stored_record
 from graphquilt.linalg import Motions, nearest_orthogonal
 from graphquilt.patches import NodeSets, PatchGraph, coverage

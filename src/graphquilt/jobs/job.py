@@ -23,7 +23,6 @@ from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.plan import check_room
 from graphquilt.jobs.records import patch_key, shard_name, stored_patch_graph
-from graphquilt.jobs.result import EmbeddedPatches
 from graphquilt.jobs.settings import JobSettings, readable_settings, stored_settings
 from graphquilt.jobs.source import open_graph, settle_graph
 from graphquilt.jobs.steps import cut_graph
@@ -38,6 +37,7 @@ from graphquilt.jobs.store import (
     store_name,
     stored_record,
 )
+from graphquilt.jobs.stored_patches import EmbeddedPatches
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback
 

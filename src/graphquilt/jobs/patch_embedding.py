@@ -19,9 +19,9 @@ from graphquilt.graph import Graph
 from graphquilt.jobs.description import describe, differences
 from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.records import check_embedder, keep_patch_graph, patch_key, patch_seed
-from graphquilt.jobs.result import EmbeddedPatches
 from graphquilt.jobs.settings import JobSettings, default_embedders
 from graphquilt.jobs.store import Record, Store, combined_digest, store_name
+from graphquilt.jobs.stored_patches import EmbeddedPatches
 from graphquilt.jobs.sweeps import START, EmbeddingRun, PatchSweep
 from graphquilt.jobs.tasks import Start
 from graphquilt.kernels import loop_threads, one_thread, use_loop_threads

@@ -28,9 +28,9 @@ from graphquilt.jobs.records import (
     shard_name,
     survey_graph,
 )
-from graphquilt.jobs.rows import RowFile
 from graphquilt.jobs.settings import JobSettings
 from graphquilt.jobs.store import Record, Store, locked, record_digest, store_folder, stored_record
+from graphquilt.jobs.stored_patches import RowFile
 from graphquilt.jobs.tasks import (
     GraphReference,
     PatchInput,

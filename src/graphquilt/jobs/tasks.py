@@ -29,8 +29,8 @@ from graphquilt.errors import EmbedderError, FormatError, InputError, JobError, 
 from graphquilt.graph import Graph
 from graphquilt.graph.files import folder_version
 from graphquilt.jobs.records import StoredSurvey, graph_fingerprint, patch_key, stored_survey
-from graphquilt.jobs.rows import PatchRows, shared_rows
 from graphquilt.jobs.store import Parameters, Record, Store, store_name
+from graphquilt.jobs.stored_patches import PatchRows, shared_rows
 from graphquilt.jobs.versions import turn
 from graphquilt.kernels import settle_worker
 from graphquilt.patches import NodeSets

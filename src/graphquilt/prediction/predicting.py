@@ -16,8 +16,7 @@ from graphquilt.graph.reading.ids import find_ids
 from graphquilt.graph.reading.recency import Period, read_recent_edges
 from graphquilt.jobs import EmbeddedPatches, Job, JobSettings, Record, Result, Source, embed
 from graphquilt.jobs.description import fingerprint
-from graphquilt.jobs.export import job_ids
-from graphquilt.jobs.nearest import node_row, nodes_gone_from, refuse_gone
+from graphquilt.jobs.export import job_ids, node_row, nodes_gone_from, refuse_gone
 from graphquilt.prediction.candidates import candidate_lists, candidate_pairs, listed_pairs, pair_keys, unit_rows
 from graphquilt.prediction.model import COMPONENTS, LinkModel, are_new, fit_links, link_components, training_pairs
 
