@@ -29,7 +29,7 @@ def inspect(
 ) -> None:
     """Show how good a job is, what it holds and what to do next; or what a graph folder holds."""
     from graphquilt.jobs import Job, job_status
-    from graphquilt.jobs.directory import JOB
+    from graphquilt.jobs.store import JOB
 
     if (job / "graph.json").is_file() and not (job / JOB).exists():
         _inspect_graph(job, verify=verify, output=output)

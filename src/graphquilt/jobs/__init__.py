@@ -1,12 +1,11 @@
 """From a graph to its embedding: the steps, the jobs that keep them, and what can be done with a job.
 
-``steps`` has cut() and stitch(), and ``patch_embedding`` the step between them; each takes any :class:`Store`, a
-plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` makes it, and
-``directory`` keeps it in a folder.
+``steps`` has cut(), ``stitching`` stitch(), and ``patch_embedding`` the step between them; each takes any
+:class:`Store`, a plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` makes it, and
+``store`` keeps it in a folder.
 """
 
 from graphquilt.jobs.choosing import Choice, choose_by_labels
-from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.evaluation import (
     Comparison,
     Diagnosis,
@@ -27,7 +26,7 @@ from graphquilt.jobs.source import Source
 from graphquilt.jobs.status import JobProgress, JobStatus, follow_job, job_status
 from graphquilt.jobs.steps import GraphQuilt, cut, embed
 from graphquilt.jobs.stitching import Result, align_files, import_patches, stitch
-from graphquilt.jobs.store import Record, Store
+from graphquilt.jobs.store import DirectoryStore, Record, Store
 from graphquilt.jobs.stored_patches import EmbeddedPatches
 from graphquilt.jobs.updating import update
 from graphquilt.jobs.versions import Update

@@ -19,7 +19,6 @@ from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.errors import FormatError, JobError
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import differences, fingerprint
-from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.plan import check_room
 from graphquilt.jobs.records import patch_key, shard_name, stored_patch_graph
@@ -28,6 +27,7 @@ from graphquilt.jobs.source import open_graph, settle_graph
 from graphquilt.jobs.steps import cut_graph
 from graphquilt.jobs.stitching import stitch_job
 from graphquilt.jobs.store import (
+    DirectoryStore,
     Record,
     Store,
     combined_digest,

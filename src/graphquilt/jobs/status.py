@@ -15,11 +15,10 @@ from graphquilt.errors import FormatError, JobError
 from graphquilt.files.writing import lock_holders
 from graphquilt.graph.files import open_graph
 from graphquilt.jobs.choosing import signal_in_words
-from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.evaluation import current_evaluation
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.records import patch_key
-from graphquilt.jobs.store import Store, short_path, store_folder
+from graphquilt.jobs.store import DirectoryStore, Store, short_path, store_folder
 from graphquilt.jobs.versions import history
 
 _RECORDS = ("choice", "clusters", "labels", "patch_graph", "survey", "alignment", "embedding", "full", "evaluation")

@@ -99,7 +99,7 @@ def embed(
     (90, 2)
     """
     if isinstance(store, str | os.PathLike):
-        from graphquilt.jobs.directory import DirectoryStore
+        from graphquilt.jobs.store import DirectoryStore
 
         store = DirectoryStore(store)
     records: Store = {} if store is None else store

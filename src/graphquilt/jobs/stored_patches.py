@@ -8,13 +8,14 @@ has it: the length of the file tells how far it has come, whenever it is killed.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 
@@ -333,3 +334,32 @@ def _opened(store: Hashable, version: str, runs: int) -> tuple[Store, Sequence[I
     """Open the node lists once per worker, not once per call; ``version`` is the fingerprint of the patches."""
     opened = cast(Store, store)
     return opened, stored_patch_graph(opened).repeat(runs).node_sets
+
+
+@contextlib.contextmanager
+def open_output(
+    store: Store, key: str, shape: tuple[int, int], dtype: str, *, continued: bool | None = None
+) -> Iterator[FloatArray | None]:
+    """Lend an array in a file, which becomes the record of this key without a copy; None for a store in memory.
+
+    Unless ``continued`` is None, the file survives a run that is killed: the next continues it, or makes a new one.
+    """
+    folder, part = store_folder(store), output_part(store, key)
+    if folder is None:
+        yield None
+        return
+    if continued is None:
+        check_disk(folder, shape[0] * shape[1] * np.dtype(dtype).itemsize, f"the {key}")
+    try:
+        with translate_disk_errors(folder):
+            mode: Literal["r+", "w+"] = "r+" if continued else "w+"
+            yield np.lib.format.open_memmap(part, mode=mode, dtype=np.dtype(dtype), shape=shape)
+    except BaseException:
+        if continued is None:
+            part.unlink(missing_ok=True)
+        raise
+
+
+def output_part(store: Store, key: str) -> Path:
+    """Return the file in which a run that was killed has left a part of an array."""
+    return (store_folder(store) or Path()) / f"{key}.part"

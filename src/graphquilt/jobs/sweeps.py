@@ -12,14 +12,15 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import SharedStart, shares_start, with_start
 from graphquilt.errors import EmbedderError, FormatError, JobError, PatchesFailedError
+from graphquilt.files import translate_disk_errors
 from graphquilt.graph import Graph
 from graphquilt.jobs.description import describe, differences
-from graphquilt.jobs.directory import FileClaims
 from graphquilt.jobs.records import (
     graph_version,
     patch_graph_fingerprint,
@@ -29,7 +30,7 @@ from graphquilt.jobs.records import (
     survey_graph,
 )
 from graphquilt.jobs.settings import JobSettings
-from graphquilt.jobs.store import Record, Store, locked, record_digest, store_folder, stored_record
+from graphquilt.jobs.store import UPDATE, Record, Store, locked, record_digest, store_folder, stored_record
 from graphquilt.jobs.stored_patches import RowFile
 from graphquilt.jobs.tasks import (
     GraphReference,
@@ -41,7 +42,7 @@ from graphquilt.jobs.tasks import (
     embedder_of_run,
     perform,
 )
-from graphquilt.jobs.versions import FRAME, UPDATE, frame_rotation, taken_over
+from graphquilt.jobs.versions import FRAME, frame_rotation, taken_over
 from graphquilt.patches import PatchGraph
 from graphquilt.progress import ProgressCallback, report
 
@@ -49,6 +50,33 @@ _SURVEY, START, _PATCHES = 0, 1, 2  # what shards claim: the survey, the shared 
 _INTERVAL = 0.2  # seconds between two looks at what another shard makes
 
 _log = logging.getLogger(__name__)
+
+
+class FileClaims:
+    """Numbers that shards of a job claim, as locked bytes of one file; a claim ends with its process."""
+
+    def __init__(self, folder: Path) -> None:
+        import fcntl  # not on Windows
+
+        self._lockf, self._alone, self._free = fcntl.lockf, fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
+        with translate_disk_errors(folder):
+            self._handle = os.open(folder / "lock.claims", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+
+    def close(self) -> None:
+        """Give all numbers back."""
+        os.close(self._handle)
+
+    def take(self, number: int) -> bool:
+        """Claim a number; return whether no other process has claimed it."""
+        try:
+            self._lockf(self._handle, self._alone, 1, number)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def release(self, number: int) -> None:
+        """Give a number back."""
+        self._lockf(self._handle, self._free, 1, number)
 
 
 @dataclass(eq=False)
@@ -122,9 +150,9 @@ class EmbeddingRun:
         """Lock the job, or the shard of it, until the end of the run."""
         if not self.is_locked:
             self.lock.enter_context(locked(self.store, shard_name(self.wanted) if self.is_shard else None))
-            claims = getattr(self.store, "claims", None)
-            if self.is_shard and claims is not None:
-                self.claims = self.lock.enter_context(contextlib.closing(claims()))
+            folder = store_folder(self.store)
+            if self.is_shard and folder is not None:
+                self.claims = self.lock.enter_context(contextlib.closing(FileClaims(folder)))
             self.is_locked = True
 
     @contextlib.contextmanager
