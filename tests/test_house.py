@@ -200,18 +200,18 @@ def test_the_tests_that_the_differences_name_exist():
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
     "alignment": 3_736,
-    "cli": 2_012,
-    "datasets": 315,
+    "cli": 1_967,
+    "datasets": 312,
     "embedders": 3_773,
     "evaluate": 1_017,
     "federated": 3_269,
     "files": 941,
     "graph": 4_543,
-    "jobs": 6_604,
+    "jobs": 6_237,
     "linalg": 812,
     "patches": 2_084,
-    "prediction": 738,
-    "report": 1_078,
+    "prediction": 716,
+    "report": 1_066,
     "temporal": 6_987,
     "testing": 558,
 }
