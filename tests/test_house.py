@@ -200,20 +200,20 @@ def test_the_tests_that_the_differences_name_exist():
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
     "alignment": 3_736,
-    "cli": 2_012,
-    "datasets": 315,
-    "embedders": 3_643,
-    "evaluate": 998,
-    "federated": 3_067,
+    "cli": 1_967,
+    "datasets": 312,
+    "embedders": 3_601,
+    "evaluate": 931,
+    "federated": 3_015,
     "files": 941,
-    "graph": 4_541,
-    "jobs": 6_613,
+    "graph": 4_543,
+    "jobs": 6_237,
     "linalg": 812,
     "patches": 2_084,
-    "prediction": 738,
-    "report": 1_078,
+    "prediction": 716,
+    "report": 1_066,
     "temporal": 6_987,
-    "testing": 543,
+    "testing": 520,
 }
 LONGEST = 400  # lines of a module
 
