@@ -63,10 +63,9 @@ def checked_fit(
     progress: ProgressCallback | None = None,
     **options: object,
 ) -> Fit:
-    """Embed ``graph`` and refuse a result that is not an (n, dim) array of finite numbers.
+    """Embed ``graph``, and refuse a result that is not an (n, dim) array of finite numbers; errors name ``where``.
 
-    Its ``fit`` is used if it has one, with the ``options`` ``far`` and ``kept`` for embedders with a shared start.
-    Errors name ``where``, such as "patch 17".
+    An embedder's ``fit`` is used if it has one, with the ``options`` ``far`` and ``kept`` for a shared start.
     """
     fit, name = getattr(embedder, "fit", None), embedder_name(embedder)
     if callable(fit):
@@ -79,8 +78,8 @@ def checked_fit(
     X, shape = np.asarray(result.embedding), (graph.n_nodes, embedder.dim)
     if X.ndim == 2 and len(X) == graph.n_nodes and X.shape[1] != embedder.dim:
         raise EmbedderError(
-            f"{name} returned {X.shape[1]} columns for {where} and its dim is {embedder.dim}: give "
-            f"dim={X.shape[1]}, or let it return {embedder.dim} columns."
+            f"{name} returned {X.shape[1]} columns for {where} and its dim is {embedder.dim}: give dim={X.shape[1]}, "
+            f"or let it return {embedder.dim} columns."
         )
     if X.shape != shape:
         raise InputError(
@@ -150,8 +149,8 @@ def as_embedder(value: object, dim: int | None = None) -> Embedder:
 class FunctionEmbedder:
     """A plain function ``(graph, seed) -> X``, or ``(graph) -> X``, as an embedder; X is (n, dim).
 
-    To embed patches in other processes, define it at the top of a module: then it can be pickled. ``motions`` are those
-    that its embeddings are free in.
+    For other processes define it at the top of a module, so that it can be pickled. ``motions`` are those that its
+    embeddings are free in.
 
     Examples
     --------
@@ -196,17 +195,9 @@ def _floats(values: object) -> FloatArray:
 class TransformerEmbedder:
     """An object with ``fit_transform``, as in scikit-learn or scikit-network, as an embedder.
 
-    Each call works on a copy of the object; its ``random_state``, if any, is set to the seed.
-
-    Parameters
-    ----------
-    transformer : object
-        ``fit_transform(adjacency)`` returns (n, dim) for a SciPy CSR matrix; for anything else of the graph, wrap a
-        function in :class:`FunctionEmbedder`.
-    dim : int, optional
-        By default the object's ``n_components``.
-    motions : Motions
-        The motions that its embeddings are free in.
+    Each call works on a copy of the object; its ``random_state``, if any, is set to the seed. Its
+    ``fit_transform(adjacency)`` returns (n, dim) for a SciPy CSR matrix; for anything else, wrap a function
+    in :class:`FunctionEmbedder`. ``dim`` is by default the object's ``n_components``.
 
     Examples
     --------

@@ -256,9 +256,7 @@ class Encoder:
         if metadata.get("format") != FORMAT:
             raise FormatError(f"{path} holds {len(weights)} arrays but was not written by Encoder.save.")
         if metadata.get("version") != str(VERSION):
-            raise FormatError(
-                f"{path} has encoder format {metadata.get('version')}; this graphquilt reads format {VERSION}."
-            )
+            raise FormatError(f"{path} has encoder format {metadata.get('version')}; graphquilt reads {VERSION}.")
         try:
             settings = json.loads(metadata["settings"])
             return cls(weights=weights, **{name: settings[name] for name in SETTINGS})

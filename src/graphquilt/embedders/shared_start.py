@@ -78,9 +78,8 @@ def cut_patch(
         indptr = np.concatenate([indptr, indptr[-1] + into[0][1:]])
         clusters, weights = np.concatenate([clusters, into[1]]), np.concatenate([weights, into[2]])
     rows = {name: np.asarray(array[nodes]) for name, array in survey.nodes.items()}
-    return part, FarField(
-        graph.n_nodes, rows, survey.shared, indptr, clusters, None if graph.weights is None else weights
-    )
+    strengths = None if graph.weights is None else weights
+    return part, FarField(graph.n_nodes, rows, survey.shared, indptr, clusters, strengths)
 
 
 @runtime_checkable
@@ -152,9 +151,7 @@ def free_motions(embedder: Embedder, *, start: bool = False) -> Motions:
     if start and shares_start(embedder):
         motions = embedder.motions_started
     if not isinstance(motions, Motions):
-        raise InputError(
-            f"motions of {embedder!r} must be a graphquilt.Motions, such as Motions(scale=True), not {motions!r}."
-        )
+        raise InputError(f"motions of {embedder!r} must be Motions, such as Motions(scale=True), not {motions!r}.")
     return motions
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray
-from graphquilt.embedders import shared_encoder
+from graphquilt.embedders import shared_encoder as shared
 from graphquilt.embedders.contract import Fit
 from graphquilt.embedders.network import Encoder, Features, Network
 from graphquilt.embedders.shared_start import Arrays, FarField, Survey, check_clusters
@@ -111,48 +111,40 @@ class GAE(Network):
             return Survey(nodes)
         check_clusters(clusters, graph.undirected())
         far = clusters.clusters
-        return Survey(
-            {**nodes, "cluster": far}, shared_encoder.far_clusters(A, degree, self._shared_features(graph), far)
-        )
+        return Survey({**nodes, "cluster": far}, shared.far_clusters(A, degree, self._shared_features(graph), far))
 
     def prepare(self, graph: Graph, seed: int, *, far: FarField | None = None) -> dict[str, AnyArray]:
         """Return some ego nets of a patch, and in the second round the encoder that was trained on it."""
         features = self._shared_features(graph)
         if self.start is None:
             n_nodes = graph.n_nodes if far is None else far.n_nodes
-            return shared_encoder.sample_of(graph, shared_encoder.ego_nets(graph, seed, n_nodes=n_nodes), features)
+            return shared.sample_of(graph, shared.ego_nets(graph, seed, n_nodes=n_nodes), features)
         weights, losses = self._resume(graph, seed, far)
-        return {**weights, "counts": shared_encoder.feature_counts(features), "losses": losses}
+        return {**weights, "counts": shared.feature_counts(features), "losses": losses}
 
     def contribute(self, kept: Arrays) -> dict[str, AnyArray]:
         """Return the ego nets, or the weights of the encoder as whole numbers, those of each feature by its count."""
         if self.start is None:
             return {name: np.asarray(values) for name, values in kept.items()}
-        return shared_encoder.weight_sums(kept, self._names)
+        return shared.weight_sums(kept, self._names)
 
     def add(self, total: Arrays | None, arrays: Arrays) -> dict[str, AnyArray]:
         """Return all ego nets as one graph, or the sum of weights."""
         if total is None:
             return dict(arrays)
-        return (
-            shared_encoder.add_samples(total, arrays)
-            if self.start is None
-            else shared_encoder.add_weights(total, arrays)
-        )
+        return shared.add_samples(total, arrays) if self.start is None else shared.add_weights(total, arrays)
 
     def combine(self, total: Arrays, seed: int) -> Self:
         """Return the embedder with an encoder trained on all ego nets, or with the average of the encoders."""
         if self.start is None:
-            sample = shared_encoder.sample_graph(total)
+            sample = shared.sample_graph(total)
             decay = self._decay(sample)
             fit = self._seed_encoder(sample, seed, decay)
             assert isinstance(fit.encoder, Encoder)
             first = {f"seed_{name}": np.asarray(value) for name, value in fit.encoder.weights.items()}
             facts = {"sample": fit.embedding, "decay": np.array(decay), "step": np.array(1)}
             return replace(self, start={**first, **facts})
-        after = {
-            f"mean_{name}": value for name, value in shared_encoder.average(total, self._names, self.dtype).items()
-        }
+        after = {f"mean_{name}": value for name, value in shared.average(total, self._names, self.dtype).items()}
         return replace(self, start={**self.start, **after, "step": np.array(2)})
 
     def fit(
@@ -186,7 +178,7 @@ class GAE(Network):
         encoder = self._encoder(graph, weights)
         if far is None or "degree" not in far.nodes:
             return encoder(graph)
-        return encoder.encode(*shared_encoder.with_far_clusters(graph, far, self._shared_features(graph)))
+        return encoder.encode(*shared.with_far_clusters(graph, far, self._shared_features(graph)))
 
     def _seed_encoder(self, sample: Graph, seed: int, decay: float) -> Fit:
         """Train several encoders on the sample for a while, and the best of them to the end, with more patience."""
@@ -196,8 +188,7 @@ class GAE(Network):
         own = replace(self, featureless=None, weight_decay=decay, max_epochs=epochs)
         features = own._features(sample)
         with own._session(sample, features):
-            seeds = np.random.SeedSequence(seed)
-            trials = (own._train(sample, features, child) for child in seeds.spawn(_SEEDS))
+            trials = (own._train(sample, features, child) for child in np.random.SeedSequence(seed).spawn(_SEEDS))
             best = max(trials, key=lambda fit: reconstruction_score(sample, fit.embedding, seed))
             if epochs == self.max_epochs:
                 return best
@@ -247,8 +238,7 @@ class GAE(Network):
             leaving = np.stack([np.repeat(np.arange(n), np.diff(far.indptr)), np.asarray(far.clusters, dtype=np.int64)])
         outside = np.concatenate([places, np.asarray(self.start["sample"])])
         epochs = min(self.max_epochs, _OWN_EPOCHS if self.blend else _EPOCHS)
-        decay = float(self.start.get("decay", self.weight_decay))
-        resumed = replace(self, weight_decay=decay, max_epochs=epochs)
+        resumed = replace(self, weight_decay=float(self.start.get("decay", self.weight_decay)), max_epochs=epochs)
         with self._session(graph, features):
             background = Background(
                 torch.as_tensor(outside, dtype=getattr(torch, self.dtype)).to(device),
@@ -281,9 +271,7 @@ class GAE(Network):
 
 @dataclass(frozen=True)
 class VGAE(GAE):
-    """A variational graph auto-encoder; the embedding is the mean.
-
-    Takes the parameters of :class:`GAE`.
+    """A variational graph auto-encoder with the parameters of :class:`GAE`; the embedding is the mean.
 
     Notes
     -----

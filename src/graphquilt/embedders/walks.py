@@ -26,10 +26,7 @@ _NO_COLUMNS = np.empty(0, dtype=np.int32)
 
 
 def degrees_with_loops(graph: Graph) -> tuple[Float32Array, Float32Array]:
-    """Return the weighted degree of each node with its loop, and the loop alone, (n,) each.
-
-    A loop weighs as much as the node's mean edge, which makes the unit of the weights irrelevant: 1 without weights.
-    """
+    """Return the weighted degree of each node with its loop, and the loop, (n,) each; it weighs as the mean edge."""
     counts = graph.degrees
     if graph.weights is None:
         return (counts + 1).astype(np.float32), np.ones(graph.n_nodes, dtype=np.float32)
@@ -90,9 +87,7 @@ class Walk:
 
     def last_of_values(self, X: Float32Array, *, restart: float, steps: int) -> Float32Array:
         """Return H after the last step of a walk of which nothing is known outside."""
-        H = X
-        for H in self.of_values(X, None, restart=restart, steps=steps):  # noqa: B007
-            pass
+        *_, H = X, *self.of_values(X, None, restart=restart, steps=steps)
         return H
 
     def of_columns(self, columns: AnyArray, begin: int, end: int, table: Table | None) -> Float32Array:
@@ -101,8 +96,7 @@ class Walk:
         inside = np.flatnonzero((columns >= begin) & (columns < end))
         H[inside, columns[inside] - begin] = 1
         restart, steps = self.to_columns
-        for H in self.of_values(H, table, restart=restart, steps=steps, columns=columns, first=begin):  # noqa: B007, B020
-            pass
+        *_, H = self.of_values(H, table, restart=restart, steps=steps, columns=columns, first=begin)
         return H
 
 
@@ -133,23 +127,19 @@ def _present(numbers: AnyArray) -> tuple[AnyArray, AnyArray]:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Some columns of one part, (n, b), before its rows get unit length.
-
-    ``spread`` is the sum of squares of what was walked, and ``missed`` that of its distance from the averages over the
-    far clusters of the nodes.
-    """
+    """Some columns of one part, (n, b), before its rows get unit length."""
 
     part: str
     first: int  # the number of its first column among those of the part
     values: Float32Array
-    spread: float = 0.0
-    missed: float = 0.0
+    spread: float = 0.0  # sum of squares of what was walked
+    missed: float = 0.0  # of its distance from the averages over the far clusters of the nodes
 
 
 class FarRows:
-    """The rows of ``tables`` (steps + 1, k, w) of averages over far clusters that a patch needs.
+    """The rows of ``tables`` (steps + 1, k, w) of averages over far clusters that a patch needs, if any are known.
 
-    ``own`` (n,) is the far cluster of each node of the patch. Tables are None if nothing is known.
+    ``own`` (n,) is the far cluster of each node of the patch.
     """
 
     def __init__(self, tables: AnyArray | None, walk: Walk, own: AnyArray | None) -> None:
@@ -208,19 +198,16 @@ def feature_blocks(
     With S = D^-1/2 (A + loops) D^-1/2 these are X itself, S X, and H = Σ_{i<k} a(1-a)^i S^i X + (1-a)^k S^k X. The walk
     is that of D^-1/2 H, which is the random walk, and its first step gives S X. ``parts`` has the width of each part.
     """
-    root = (1 / np.sqrt(walk.scale[0])).astype(np.float32)[:, None]
+    root, a, width = (1 / np.sqrt(walk.scale[0])).astype(np.float32)[:, None], np.float32(restart), max(parts.values())
     last = steps if "spread" in parts else int("near" in parts)
-    a = np.float32(restart)
-    width = max(parts.values())
     for begin in range(0, width, block):
 
         def task(begin: int = begin, end: int = min(begin + block, width)) -> list[Block]:
             raw = X(begin, end)
             blocks = [Block("raw", begin, raw)] if "raw" in parts else []
             H = raw / root
-            steps_of_walk = walk.of_values(H, far.before(begin, end), restart=restart, steps=last)
-            for i, H in enumerate(steps_of_walk, 1):
-                if i == 1 and "near" in parts:
+            for i, H in enumerate(walk.of_values(H, far.before(begin, end), restart=restart, steps=last)):  # noqa: B020
+                if i == 0 and "near" in parts:
                     near = np.asarray((H * root - a * raw) / (1 - a), dtype=np.float32)
                     blocks.append(Block("near", begin, near))
             if "spread" in parts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, Protocol
 
 import numpy as np
@@ -161,19 +162,14 @@ class InvariantLogistic:
     tol: float = 1e-3
 
     def __post_init__(self) -> None:
-        falling = all(a > b for a, b in zip(self.penalties, self.penalties[1:], strict=False))
-        if not self.penalties or min(self.penalties) <= 0 or not falling:
+        if not self.penalties or not all(a > b for a, b in pairwise((*self.penalties, 0))):
             raise InputError(f"penalties must be positive and in descending order, not {self.penalties}.")
 
     def __call__(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Float64Array:
         """Return the accuracy on the test nodes of each split, (s,)."""
-        weights = self.fit(X, y, splits)
-        points = _standardise(X)
-        accuracies = []
-        for W, split in zip(weights, splits, strict=True):
-            correct = (W @ points.T).argmax(axis=0) == y  # all nodes: a copy of most rows would cost more
-            accuracies.append(np.mean(correct[split.test]))
-        return np.array(accuracies)
+        points, fitted = _standardise(X), zip(self.fit(X, y, splits), splits, strict=True)
+        # All nodes are classified: a copy of most rows would cost more.
+        return np.array([np.mean(((W @ points.T).argmax(axis=0) == y)[split.test]) for W, split in fitted])
 
     def fit(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Float64Array:
         """Return the weights of each split on the standardised points, (s, C, d + 1); the last column is the bias."""
@@ -207,13 +203,11 @@ class InvariantLogistic:
 
 def _standardise(X: FloatArray) -> Float64Array:
     """Centre the points, divide them by the root mean square of their norms, and append a one, (n, d + 1)."""
-    points = np.empty((len(X), X.shape[1] + 1))
-    points[:, :-1], points[:, -1] = X, 1
+    points = np.ones((len(X), X.shape[1] + 1))
     Z = points[:, :-1]
+    Z[:] = X
     Z -= Z.mean(axis=0)
-    size = float(np.sqrt(np.einsum("ij,ij->", Z, Z) / len(Z)))
-    if size > 0:
-        Z /= size
+    Z /= float(np.sqrt(np.einsum("ij,ij->", Z, Z) / len(Z))) or 1.0
     return points
 
 
@@ -222,11 +216,10 @@ def _minimise(rows: Float64Array, target: Float64Array, V: Float64Array, penalty
 
     ``rows (m, r + 1)`` end with a one, and ``target (C, m)`` is one where a row is of a class.
     """
-    m = len(rows)
+    m, size = len(rows), np.inf
     shrink = np.append(np.full(rows.shape[1] - 1, penalty), 0.0)  # the bias is free
     L = np.linalg.cholesky(0.5 / m * (rows.T @ rows) + np.diag(shrink))
     inverse = np.linalg.inv(L)
-    size = np.inf
 
     def loss_and_gradient(u: Float64Array) -> tuple[float, Float64Array]:
         nonlocal size
@@ -249,14 +242,8 @@ def _minimise(rows: Float64Array, target: Float64Array, V: Float64Array, penalty
     loss_and_gradient(start)
     if size <= tol:
         return V
-    result = minimize(
-        loss_and_gradient,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        callback=stop,
-        options={"maxiter": _STEPS, "maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0},
-    )
+    options = {"maxiter": _STEPS, "maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0}
+    result = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", callback=stop, options=options)
     loss_and_gradient(result.x)
     if size > tol:
         raise ConvergenceError(
@@ -268,13 +255,10 @@ def _minimise(rows: Float64Array, target: Float64Array, V: Float64Array, penalty
 
 
 def edge_embeddings(X: npt.ArrayLike, pairs: npt.ArrayLike, combine: Combine = "hadamard") -> FloatArray:
-    """Return one row for each pair of nodes, made of the rows of both; the order of the two does not matter.
+    """Return one row for each of the ``pairs`` (k, 2) of rows of X, made of both; their order does not matter.
 
     Parameters
     ----------
-    X : array (n, d)
-    pairs : int array (k, 2)
-        Rows of X.
     combine : {"hadamard", "mean", "l1", "l2"} or callable
         Product, mean, absolute or squared difference of each coordinate, or a function of two arrays (k, d).
 
@@ -298,7 +282,7 @@ def edge_embeddings(X: npt.ArrayLike, pairs: npt.ArrayLike, combine: Combine = "
         raise InputError(f"combine is one of {', '.join(_OPERATORS)} or a function, not {combine!r}.")
     operator = combine if callable(combine) else _OPERATORS[combine]
     dtype = np.promote_types(X.dtype, np.float32)
-    result = np.asarray(operator(*(np.asarray(X[ends], dtype=dtype) for ends in rows.T)))
+    result: FloatArray = np.asarray(operator(*(np.asarray(X[ends], dtype=dtype) for ends in rows.T)))
     if result.ndim != 2 or len(result) != len(rows):
         raise InputError(f"combine returned {result.shape} for {len(rows)} pairs; it must return one row for each.")
     return result
@@ -317,8 +301,8 @@ def edge_classification_accuracy(
 ) -> Float64Array:
     """Return the accuracy of a classifier of edges, by kind or sign say, one number per random split, (splits,).
 
-    ``y`` (k,) are the classes of ``pairs``, -1 for none. See :func:`edge_embeddings` and
-    :func:`classification_accuracy` for the other parameters; classes with too few edges are left out.
+    ``y`` (k,) are the classes of ``pairs``, -1 for none; those with too few edges are left out. See
+    :func:`edge_embeddings` and :func:`classification_accuracy`.
 
     Examples
     --------
@@ -328,7 +312,6 @@ def edge_classification_accuracy(
     >>> float(edge_classification_accuracy(X, pairs, same.astype(int), splits=3, seed=0).mean())
     1.0
     """
+    options = {"per_class": per_class, "splits": splits, "seed": seed}
     rows = edge_embeddings(X, pairs, combine)
-    return classification_accuracy(
-        rows, y, per_class=per_class, splits=splits, seed=seed, classifier=classifier, skip_small=True
-    )
+    return classification_accuracy(rows, y, **options, classifier=classifier, skip_small=True)

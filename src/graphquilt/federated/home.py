@@ -130,9 +130,7 @@ class Home:
         data, signers = _data_digest(network), sorted(card.signing for card in agreed.cards)
         entries = self.ledger()
         if step and (not entries or entries[-1]["round"] != agreed.id):
-            raise InputError(
-                f"{member.card.party} did not contribute to the steps before step {step} with these cards."
-            )
+            raise InputError(f"{member.card.party} did not contribute to the steps before {step} with these cards.")
         for entry in entries if step == 0 and not again else []:
             differ = len(set(entry["signers"]) ^ set(signers))
             if entry["data"] == data and entry["round"] != agreed.id and differ < 2:

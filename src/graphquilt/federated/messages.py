@@ -45,6 +45,7 @@ FORMAT, VERSION = "graphquilt federated", 4
 MOST_BYTES = 1 << 20  # of a file without arrays
 MOST_PARTIES = 1000
 KEY_BYTES = 32
+Arrays: TypeAlias = Mapping[str, AnyArray]
 Checks: TypeAlias = Mapping[str, Callable[[object], bool]]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SIGNATURE = re.compile("[0-9a-f]{128}")
@@ -123,7 +124,7 @@ def checks_of(record: type) -> Checks:
     return {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
 
 
-def described(arrays: Mapping[str, AnyArray]) -> dict[str, object]:
+def described(arrays: Arrays) -> dict[str, object]:
     """Return the type, shape and checksum of each array."""
     return {name: [array.dtype.str, list(array.shape), array_checksum(array)] for name, array in arrays.items()}
 
@@ -153,9 +154,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def write_file(
-    path: Path, kind: str, facts: Mapping[str, object], arrays: Mapping[str, AnyArray] | None = None
-) -> None:
+def write_file(path: Path, kind: str, facts: Mapping[str, object], arrays: Arrays | None = None) -> None:
     """Write a file of a round."""
     content = {"format": FORMAT, "version": VERSION, "kind": kind, **facts}
     with private_file(path) as file:

@@ -174,7 +174,7 @@ class Invitation(Agreement, Terms):
             raise InputError("a round spreads features, nodes at borders (--buckets), or both: name one.")
         if not 1 <= self.dim <= WIDEST or not 0 <= self.buckets < WIDEST:
             raise InputError(
-                f"dim is from 1 to {WIDEST}, and buckets are from 0 to {WIDEST - 1}, not {self.dim} and {self.buckets}."
+                f"dim is from 1 to {WIDEST}, and buckets 0 to {WIDEST - 1}, not {self.dim}, {self.buckets}."
             )
         if self.dim > self.features + self.buckets:
             raise InputError(f"{self.features} features and {self.buckets} buckets have no {self.dim} directions.")
@@ -274,9 +274,7 @@ class Round:
         if missing:
             raise InputError(f"the cards of {', '.join(missing)} are missing: {name} begins when all have joined.")
         if len(named) != len(invitation.parties):
-            raise InputError(
-                f"{name} has {len(named)} cards for {len(invitation.parties)} parties: one each, no other."
-            )
+            raise InputError(f"{name} has {len(named)} cards for {len(invitation.parties)} parties: one for each.")
         if min(len({getattr(card, key) for card in made}) for key in ("signing", "exchange")) < len(made):
             raise InputError(f"two cards of {name} have the same key: one organisation joined under two names.")
         return cls(invitation, made)

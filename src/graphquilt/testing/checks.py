@@ -22,6 +22,7 @@ from graphquilt.linalg import Motions
 from graphquilt.patches import coarse_graph, fine_clusters
 from graphquilt.testing.quilts import ring_with_chords
 
+Options = Mapping[str, object]
 GOOD, FAIR = 0.3, 0.7  # shares of the spread, as in the verdict of an alignment: below the first the halves agree
 _COMMUNITIES = 6
 _SEEDED = (
@@ -46,12 +47,7 @@ def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int
     Two overlapping halves of a graph of communities are then embedded, with different seeds, and aligned by the motions
     that the embedder declares. The remaining error is reported; a large one is not a breach.
 
-    Parameters
-    ----------
-    n_nodes : int, optional
-        Size of the graphs; None means 4 ``dim``, and at least 40.
-    width : int
-        Number of features.
+    The graphs have ``n_nodes``, by default 4 ``dim`` and at least 40, and ``width`` features.
 
     Examples
     --------
@@ -124,14 +120,11 @@ def _contents(graph: Graph) -> list[bytes]:
 
 def sample_graphs() -> dict[str, Graph]:
     """Return small graphs that are difficult for partitioners, by name."""
-    path = np.eye(24, k=1) + np.eye(24, k=-1)
-    star = np.zeros((24, 24))
+    path, rng = np.eye(24, k=1) + np.eye(24, k=-1), np.random.default_rng(0)
+    star, lonely, apart = np.zeros((24, 24)), path.copy(), path.copy()
     star[0, 1:] = star[1:, 0] = 1
-    rng = np.random.default_rng(0)
     dense = np.triu(rng.random((24, 24)) * (rng.random((24, 24)) < 0.3), 1)
-    lonely = path.copy()
     lonely[16:] = lonely[:, 16:] = 0
-    apart = path.copy()
     apart[11, 12] = apart[12, 11] = 0
     matrices = {
         "path": path,
@@ -152,14 +145,7 @@ def check_partitioner(
     It must return one integer per node, 0..p-1 without gaps; return the same labels when called again; not change the
     graph; and accept paths, stars, weights, isolated nodes, several components and one-way edges.
 
-    Parameters
-    ----------
-    partitioner : callable
-        ``graph -> labels``.
-    graphs : iterable of Graph, optional
-        Further graphs to try.
-    n_patches : int, optional
-        The number of clusters of every graph, if that is known.
+    ``graphs`` are further ones to try, and ``n_patches`` is the number of clusters of every graph, if that is known.
 
     Examples
     --------
@@ -187,15 +173,9 @@ class EmbedderReport:
     Both errors are root mean square distances of the same nodes in two patches, as shares of the spread of these nodes
     in both: 0 means that the patches agree, and unrelated patches are near 1, as for the edges of an alignment.
 
-    Attributes
-    ----------
-    motions : Motions
-        The motions that were undone; see :func:`graphquilt.embedders.free_motions`.
-    aligned : float or None
-        The error that is left after the best of these motions. It is fitted on one half of the shared nodes and
-        computed on the other half. None where the positions of all shared nodes coincide.
-    started : float or None
-        The error without any motion, from a shared start; None where the embedder has none.
+    ``aligned`` is the error that is left after the best of the ``motions`` (see
+    :func:`graphquilt.embedders.free_motions`), fitted on one half of the shared nodes and computed on the other; None
+    where the positions of all shared nodes coincide. ``started`` is that from a shared start, without any motion.
     """
 
     motions: Motions
@@ -277,13 +257,11 @@ def _communities(size: int, width: int) -> tuple[Graph, list[Int64Array]]:
 
 
 def _embed_parts(
-    embedder: Embedder, parts: Sequence[Graph], options: Sequence[Mapping[str, object]] = ({}, {})
+    embedder: Embedder, parts: Sequence[Graph], options: Sequence[Options] = ({}, {})
 ) -> list[Float64Array]:
     try:
-        fits = [
-            checked_fit(embedder, part, seed, where="one half", progress=None, **each)
-            for seed, (part, each) in enumerate(zip(parts, options, strict=True))
-        ]
+        halves = enumerate(zip(parts, options, strict=True))
+        fits = [checked_fit(embedder, part, k, where="one half", progress=None, **each) for k, (part, each) in halves]
     except QuiltError as error:
         raise AssertionError(f"half of a graph of communities was not embedded: {error}") from error
     return [np.asarray(fit.embedding, dtype=np.float64) for fit in fits]
@@ -351,8 +329,7 @@ def check_store(empty_store: Callable[[], Store]) -> None:
     --------
     >>> check_store(dict)
     """
-    store = empty_store()
-    key, other = "patches/00000/graph", "patches/00000/embedding"
+    store, key, other = empty_store(), "patches/00000/graph", "patches/00000/embedding"
     assert key not in store, "an empty store contains a record"
     try:
         store[key]

@@ -47,10 +47,8 @@ def invite(
 ) -> None:
     """Begin a round: what all parties agree on, and their key."""
     refuse_existing(out, key)
-    named = split_names(parties)
-    made, secret = align.invite(
-        name, dim, scale=scale, least=least, parties=named, ids_can_be_guessed=ids_can_be_guessed
-    )
+    named, guessed = split_names(parties), ids_can_be_guessed
+    made, secret = align.invite(name, dim, scale=scale, least=least, parties=named, ids_can_be_guessed=guessed)
     align.save_key(secret, key)
     made.save(out)
     facts = {"round": str(out), "id": made.id, "dim": made.dim, "least_shared_nodes": made.least, "psi": made.psi}
@@ -82,9 +80,7 @@ def offer(
     secret, folder = align.load_key(key), home / agreed.folder
     agreed.check_key(secret)  # before the home is made
     if folder.exists():
-        raise InputError(
-            f"{party} has made its offer in this round, {folder / 'offer'}: send that. Another would tell more."
-        )
+        raise InputError(f"{party} has made its offer in this round: send {folder / 'offer'}. Another tells more.")
     ids, X = read_vectors(vectors)
     rows = None if share is None else rows_of(ids, read_lines(share) or [], str(share))
     own = align.party_secret(home)

@@ -196,9 +196,7 @@ class Party:
         agreed.check_message(sent, "offer")
         authentic = home.is_authentic(key) and sent.is_authentic(key)
         if not authentic or (home.facts, home.sender) != (sent.facts, sent.sender):
-            raise FormatError(
-                f"{folder}: the files 'party' and 'offer' were changed, or are of two offers. Restore them."
-            )
+            raise FormatError(f"{folder}: 'party' and 'offer' were changed, or are of two offers. Restore them.")
         arrays = dict(home.arrays)
         return cls(home.sender, agreed, key, offer=sent, psi_key=arrays.pop("psi_key").tobytes(), **arrays)
 
