@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -242,7 +242,7 @@ def _minimise(rows: Float64Array, target: Float64Array, V: Float64Array, penalty
     loss_and_gradient(start)
     if size <= tol:
         return V
-    options = {"maxiter": _STEPS, "maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0}
+    options: Any = {"maxiter": _STEPS, "maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0}
     result = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", callback=stop, options=options)
     loss_and_gradient(result.x)
     if size > tol:
