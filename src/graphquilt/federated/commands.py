@@ -20,14 +20,9 @@ from graphquilt.federated.signal import Network
 from graphquilt.federated.sums import Contribution, Directions, State
 from graphquilt.files import translate_disk_errors
 
-federate_app = App(
-    name="federate", help="Embed networks of parties that do not show them to each other; see docs/federated.md."
-)
-federate_app.command(
-    "graphquilt.federated.align.commands:align_app",
-    name="align",
-    help="Align embeddings that parties made with a method of their own.",
-)
+ALIGN = "Align embeddings that parties made with a method of their own."
+federate_app = App(name="federate", help="Embed networks that parties do not show each other; see docs/federated.md.")
+federate_app.command("graphquilt.federated.align.commands:align_app", name="align", help=ALIGN)
 OutFile = Annotated[Path, Parameter(name=["--out", "-o"], help="The file to write.")]
 KeyFile = Annotated[Path, Parameter(help="The parties' key: for the parties, not for the coordinator.")]
 EmbeddingFile = Annotated[Path, Parameter(name=["--out", "-o"], help="The embedding: .parquet, .csv, .tsv or .vec.")]
@@ -151,7 +146,7 @@ def contribute(
     directions: Annotated[Path | None, Parameter(help="What the coordinator sent after the step before.")] = None,
     confirm: Annotated[str | None, Parameter(help="The code that all parties read to each other.")] = None,
     again: Annotated[
-        bool, Parameter(negative="", help="Contribute the same data to a round that differs by one party or none.")
+        bool, Parameter(negative="", help="Contribute to a round that differs by one party or none.")
     ] = False,
     source: SourceFlags = SourceFlags(),
     network: NetworkFlags = NetworkFlags(),

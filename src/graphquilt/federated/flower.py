@@ -76,9 +76,9 @@ def _path(context: Context, name: str) -> Path:
 
 
 def _network(context: Context) -> Network:
-    given = {name: _path(context, name) if name in context.node_config else None for name in ("own", "feature-names")}
-    flags = NetworkFlags(own=given["own"], feature_names=given["feature-names"])
-    return flags.read(_path(context, "edges"), SourceFlags())
+    given = (_path(context, name) if name in context.node_config else None for name in ("own", "feature-names"))
+    own, names = given
+    return NetworkFlags(own=own, feature_names=names).read(_path(context, "edges"), SourceFlags())
 
 
 def _agreed(message: Message, context: Context) -> Round:

@@ -56,10 +56,7 @@ class Home:
         return Member(Card(**values), self._signing(), exchange, key)
 
     def join(self, network: Network, invitation: Invitation, key: bytes, *, party: str) -> tuple[Member, list[str]]:
-        """Accept an invitation, and return the party and what it should know; asked again, it gives the same card.
-
-        A home has one open round: the keys of an earlier one are deleted.
-        """
+        """Accept an invitation; return the party, the same when asked again, and notes. A home has one open round."""
         open_member, notes = self.member(), list[str]()
         if open_member is not None and open_member.card.invitation == invitation.id:
             card = open_member.card
@@ -113,8 +110,8 @@ class Home:
     ) -> Contribution:
         """Contribute to a step once: the same bytes if asked again, and nothing if anything else is asked for.
 
-        Signing keys that are new here must be ``confirmed`` by the code of the round. The same data for a round that
-        differs by fewer than two parties is refused unless ``again``.
+        New signing keys must be ``confirmed`` by the code of the round. The same data for a round that differs by fewer
+        than two parties is refused unless ``again``.
         """
         member, (step, context) = self._open(agreed), step_context(agreed, received)
         kept = self.folder / f"sent-{step}"
@@ -142,7 +139,7 @@ class Home:
         if step == 0:
             entry = {"round": agreed.id, "invitation": agreed.invitation.id, "name": agreed.invitation.name}
             entries.append({**entry, "data": data, "signers": signers})
-            write_file(self.folder / LEDGER, "ledger", {"entries": entries})
+            write_file(self.folder / LEDGER, LEDGER, {"entries": entries})
             identity = self._private(IDENTITY)
             identity["known"] |= {card.party: card.signing for card in agreed.cards}
             write_file(self.folder / IDENTITY, IDENTITY, identity)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import math
 import os
 import re
 import secrets
@@ -100,14 +99,9 @@ def check_party_name(name: str) -> None:
         )
 
 
-def is_share(value: object) -> bool:
-    """Return whether a value from a header is a finite number of at least 0."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
-
-
 # Types of fields that files hold; each has the check of a value that comes from a file.
 Size = Annotated[int, is_size]
-Share = Annotated[float, is_share]
+Share = Annotated[float, lambda value: type(value) in (int, float) and 0 <= value < 1e300]
 Flag = Annotated[bool, lambda value: isinstance(value, bool)]
 Facts = Annotated[Mapping[str, Any], lambda value: isinstance(value, dict)]
 Name = Annotated[str, is_party_name]
@@ -157,11 +151,11 @@ def new_folder(folder: Path) -> Iterator[Path]:
 def write_file(path: Path, kind: str, facts: Mapping[str, object], arrays: Arrays | None = None) -> None:
     """Write a file of a round."""
     content = {"format": FORMAT, "version": VERSION, "kind": kind, **facts}
+    header = sealed_text(content if arrays is None else {**content, "arrays": described(arrays)}).encode()
     with private_file(path) as file:
         if arrays is None:
-            file.write(sealed_text(content).encode())
+            file.write(header)
         else:
-            header = sealed_text({**content, "arrays": described(arrays)}).encode()
             write_arrays(file, {"header": np.frombuffer(header, dtype=np.uint8), **arrays})
 
 
@@ -170,8 +164,8 @@ def read_file(path: Path, kinds: tuple[str, ...], checks: Checks) -> tuple[dict[
     try:
         if is_archive(path):
             arrays = load_arrays(path)
-            header = arrays.pop("header", np.empty(0))
-            content, intact = sealed_content(np.asarray(header).tobytes(), f"the header of {path}")
+            header = np.asarray(arrays.pop("header", np.empty(0)))
+            content, intact = sealed_content(header.tobytes(), f"the header of {path}")
         elif path.stat().st_size > MOST_BYTES:
             raise FormatError(f"{path} is not a file of a federated round: it is too large.")
         else:

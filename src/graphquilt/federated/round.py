@@ -54,10 +54,7 @@ def is_signed(public: str, content: Mapping[str, object], signature: str) -> boo
 
 
 def mask(secret: bytes, public: str, info: bytes, size: int) -> npt.NDArray[np.uint64]:
-    """Return the mask that two parties share, (size,): each computes it from its secret key and the other's card.
-
-    ``info`` is the SHA-256 of everything on which both must agree. If they differ in any of it, so do their masks.
-    """
+    """Return the mask that two parties share, (size,): from the secret of one, the card of the other, and ``info``."""
     x25519 = _crypto()[1]
     try:
         other = x25519.X25519PublicKey.from_public_bytes(bytes.fromhex(public))
@@ -230,15 +227,12 @@ def invite(
     names = None if isinstance(features, int) else messages.keyed(key, "features", list(features))
     asked: dict[str, Any] = {**asdict(terms), "edges": float(terms.edges), "epsilon": float(terms.epsilon)}
     asked["buckets"] = (0 if count else BUCKETS) if terms.buckets is None else terms.buckets
-    named = tuple(sorted(parties))
-    return Invitation(name=name, dim=dim, parties=named, features=count, names=names, **asked, **check), key
+    invited = tuple(sorted(parties))
+    return Invitation(name=name, dim=dim, parties=invited, features=count, names=names, **asked, **check), key
 
 
 def join(network: Network, invitation: Invitation, key: bytes, *, party: str, signing: bytes | None = None) -> Member:
-    """Accept an invitation: make a key for this round, and sign it with the number of nodes.
-
-    ``signing`` is the long-lived secret key of the party; without it a new one is made.
-    """
+    """Accept an invitation: make a key for this round, and sign it by the long-lived one, by default a new one."""
     invitation.check_key(key)
     invitation.check_invited(party)
     invitation.check_names(network.names, key)

@@ -46,11 +46,10 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """What a party brings: its own nodes, what they touch, and the edges between these.
+    """What a party brings: an undirected graph of the edges that touch its ``own`` nodes, bool (n,), and of no others.
 
-    The graph is undirected and has the edges that touch an own node and no others. Sums go over the rows of ``own``
-    nodes, bool (n,). ``border`` (k,) are the nodes where the network touches others. ``names`` are those of the
-    features, where the round checks them.
+    ``border`` (k,) are the nodes where the network touches others. ``names`` are those of the features, where the round
+    checks them.
     """
 
     graph: Graph

@@ -61,8 +61,7 @@ class Directions(Filed):
     """What the coordinator sends to all parties after a number of steps: the directions, or what the next step needs.
 
     ``arrays`` are ``directions`` (w, d) and ``scale`` (d,) at the end; before, and with wide features, ``basis`` or
-    ``blocks``. The directions keep a ``share`` of the total. ``state`` is what the coordinator needs for the next step,
-    and keeps to itself, in a file of its own.
+    ``blocks``. The directions keep a ``share`` of the total. The coordinator keeps ``state`` to itself.
     """
 
     KINDS: ClassVar[tuple[str, ...]] = ("directions",)
@@ -166,10 +165,7 @@ def contribute(network: Network, agreed: Round, member: Member, *, received: Dir
 def plain_sum(
     network: Network, agreed: Round, member: Member, *, received: Directions | None = None
 ) -> tuple[str, npt.NDArray[np.uint64]]:
-    """Return what a party adds in a step, without masks: ``moment`` or ``product``, and the rounded sum modulo 2^64.
-
-    With differential privacy it has noise.
-    """
+    """Return what a party adds in a step, without masks, but with noise if any: its kind, and the sum modulo 2^64."""
     graph, far, filled = _placed(network, agreed, member)
     embedder, noise = _embedder(agreed, received), agreed.signal.noise
     kept = (replace(embedder, steps=0) if noise else embedder).prepare(graph, 0, far=far)
@@ -280,8 +276,7 @@ def _embedder(agreed: Round, received: Directions | None, *, state: bool = False
     arrays: dict[str, AnyArray] = {} if received is None else dict(received.state if state else received.arrays)
     if not arrays:
         return made
-    if "blocks" not in arrays:
-        arrays = {**(made.start or {}), **arrays}
+    arrays = arrays if "blocks" in arrays else {**(made.start or {}), **arrays}
     for name in ("basis", "blocks", "products"):
         shape = arrays[name].shape if name in arrays else (signal.features, 0)
         if len(shape) != 2 or shape[0] != signal.features:
@@ -353,7 +348,7 @@ def _answer(agreed: Round, after: Propagation, step: int) -> Directions:
         share = min(float(start.pop("share")), 1.0)
         names = start if agreed.signal.is_wide else ("directions", "scale")
         return Directions(agreed.id, step, {name: start[name] for name in names}, share)
-    shown = start
-    if "basis" not in start:  # parties get no products with the total
-        shown = {"blocks": _block(start), "products": start["products"][:, :0], "kept": np.zeros(0)}
+    if "basis" in start:
+        return Directions(agreed.id, step, start, state=start)
+    shown = {"blocks": _block(start), "products": start["products"][:, :0], "kept": np.zeros(0)}  # no products
     return Directions(agreed.id, step, shown, state=start)

@@ -13,6 +13,7 @@ from graphquilt.errors import InputError
 from graphquilt.federated import align
 from graphquilt.federated.align import Message, Party
 from graphquilt.federated.commands import (
+    ALIGN,
     EmbeddingFile,
     KeyFile,
     OutFile,
@@ -24,7 +25,7 @@ from graphquilt.federated.commands import (
 )
 from graphquilt.federated.messages import new_folder, rows_of
 
-align_app = App(name="align", help="Align embeddings that parties made with a method of their own.")
+align_app = App(name="align", help=ALIGN)
 
 Home = Annotated[Path, Parameter(help="The folder of the party, for all its rounds; offer makes it. Keep it private.")]
 RoundFile = Annotated[Path, Parameter(help="The round, made by invite.")]
@@ -39,9 +40,7 @@ def invite(
     key: KeyFile,
     parties: Annotated[str, Parameter(help="Comma-separated names of the parties; none: everyone with the key.")] = "",
     least: Annotated[int | None, Parameter(help="Least number of shared nodes. [default: 2 dim + 10]")] = None,
-    ids_can_be_guessed: Annotated[
-        bool, Parameter(negative="", help="Find shared nodes by pseudonyms, not by private set intersection.")
-    ] = False,
+    ids_can_be_guessed: Annotated[bool, Parameter(negative="", help="Find shared nodes by pseudonyms.")] = False,
     scale: Annotated[bool, Parameter(negative="", help="Undo scales, too.")] = False,
     output: Output = Output(),
 ) -> None:
@@ -87,11 +86,11 @@ def offer(
     made = align.offer(ids, X, agreed, key=secret, party=party, secret=own, share=rows, noise=noise)
     made.save(folder)
     cost = f"The noise alone gives a pair that fits perfectly an error of {(noise**2 / (2 + noise**2)) ** 0.5:.3g}."
-    clear = "Without noise, partners get exact coordinates of shared nodes."
+    cost = cost if noise else "Without noise, partners get exact coordinates of shared nodes."
     reads = "your node count, but no ids" if agreed.psi else "whether you have the ids that it can guess"
     advice = [f"Send {folder / 'offer'} to the other parties: each learns {reads}.", f"Keep all else in {home}."]
     facts = {"party": party, "nodes": len(made.ids), "may_be_shared": len(made.rows), "noise": noise}
-    show({**facts, "noise_costs": cost if noise else clear, "next": advice}, as_json=output.json)
+    show({**facts, "noise_costs": cost, "next": advice}, as_json=output.json)
 
 
 @align_app.command(help_epilogue="Example: graphquilt federate align reply home/ b-offer --out a-to-b")

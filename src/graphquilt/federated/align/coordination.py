@@ -114,10 +114,7 @@ def solve(measurements: Iterable[Message], of_round: Round) -> FederatedAlignmen
 
 
 def limited(statistics: OverlapStatistics) -> OverlapStatistics:
-    """Return the statistics with weights such that no pair weighs more than all others together.
-
-    A pair that weighs c times as much as its nodes has c-fold sizes and squared spreads, and the same error.
-    """
+    """Return the statistics with weights such that no pair weighs more than all others; errors stay the same."""
     sizes = statistics.sizes
     others = sizes.sum() - sizes
     share = np.where(others > 0, np.minimum(1.0, others / sizes), 1.0)
@@ -127,8 +124,7 @@ def limited(statistics: OverlapStatistics) -> OverlapStatistics:
 def apply(party: Party, transform: Message) -> tuple[AnyArray, Float64Array]:
     """Return the ids of a party's nodes and their coordinates (n, d) in the frame that all parties share."""
     party.round.check_message(transform, "transform")
-    to = transform.facts.get("to")
-    if to != party.name:
+    if (to := transform.facts.get("to")) != party.name:
         raise InputError(f"this transform is for {str(to)[:64]}, and not for {party.name}.")
     if transform.facts.get("offer") != party.offer_id:
         raise InputError(
@@ -136,16 +132,17 @@ def apply(party: Party, transform: Message) -> tuple[AnyArray, Float64Array]:
             "not fit its embedding. Measure and align again with the offer that is here."
         )
     d, arrays = party.round.dim, transform.arrays
-    shapes = {name: array.shape for name, array in arrays.items()}
-    sound = shapes == {"scale": (1,), "rotation": (d, d), "translation": (d,)}
-    sound = sound and all(X.dtype.kind == "f" and bool(np.isfinite(X).all()) for X in arrays.values())
+    shapes = {"scale": (1,), "rotation": (d, d), "translation": (d,)}
+    sound = {name: array.shape for name, array in arrays.items()} == shapes and all(
+        X.dtype.kind == "f" and bool(np.isfinite(X).all()) for X in arrays.values()
+    )
     if sound:
         scale, rotation = float(arrays["scale"][0]), arrays["rotation"]
         sound = float(np.abs(rotation.T @ rotation - np.eye(d)).max()) <= ORTHOGONAL
     if not sound or not (scale > 0 if party.round.scale else scale == 1):
         raise FormatError(
-            f"this transform is not a motion in {d} dimensions that the round '{party.round.name}' allows: applying it "
-            "would distort the embedding. Ask the coordinator to align again."
+            f"this transform is not a motion in {d} dimensions that the round '{party.round.name}' allows: it would "
+            "distort the embedding. Ask the coordinator to align again."
         )
     return party.ids, scale * (party.embedding.astype(np.float64) @ rotation) + arrays["translation"]
 

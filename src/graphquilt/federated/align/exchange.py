@@ -3,11 +3,10 @@
 Offer of b → answer of a → reply of b (coordinates) → measurement by a. Where ids can be guessed there is no answer:
 offer of b → reply of a (coordinates) → measurement by b.
 
-There are two ways to find the nodes that two parties share. Pseudonyms are keyed digests that take the place of node
-ids in everything that leaves a party. With private set intersection (Diffie-Hellman on an elliptic curve, the package
-openmined-psi) a party learns which of its own nodes another has, and of all others only how many: the first party sends
-its elements under its own key; the second applies its key on top of them, and adds its own elements under that key; the
-first removes its key from the former and compares.
+Pseudonyms are keyed digests that take the place of node ids in all that leaves a party. By private set intersection
+(Diffie-Hellman on an elliptic curve, the package openmined-psi) a party learns which of its nodes another has, and of
+all others only how many: it sends its elements under its key; the other applies a key on top of them, and adds its own
+elements under that key; the first removes its key from the former and compares.
 """
 
 from __future__ import annotations
@@ -182,7 +181,7 @@ def check_concentration(coordinates: FloatArray, partner: str) -> None:
 def blur(statistics: OverlapStatistics, seed: bytes) -> OverlapStatistics:
     """Return the statistics of one overlap with noise on means and spreads, as large as one node of n counts in them.
 
-    A party is in several pairs. Without noise, the means of two overlaps that differ by one node give its coordinates.
+    Without noise, the means of two overlaps of a party that differ by one node give its coordinates.
     """
     n, rng = int(statistics.counts[0]), np.random.default_rng(np.frombuffer(seed, dtype="<u4"))
     one_node = statistics.spreads / (n * np.sqrt(n * statistics.dim))  # in each coordinate of the mean
@@ -228,13 +227,9 @@ def _array(message: Message, name: str) -> AnyArray:
 
 
 def pseudonyms(ids: npt.ArrayLike, key: bytes, round_id: str) -> Pseudonyms:
-    """Return HMAC-SHA256(key, round id, node id) for each of ``ids (n,)``.
-
-    Another round gives other pseudonyms: nobody can link nodes between rounds, even with the same key.
-    """
+    """Return HMAC-SHA256(key, round id, node id) for each of ``ids (n,)``: nodes cannot be linked between rounds."""
     secret, prefix = subkey(key, "pseudonyms"), bytes.fromhex(round_id)
-    texts = unique_ids(ids)
-    digests = b"".join(hmac.digest(secret, prefix + text.encode(), "sha256") for text in texts)
+    digests = b"".join(hmac.digest(secret, prefix + text.encode(), "sha256") for text in unique_ids(ids))
     return np.frombuffer(digests, dtype=_DTYPE)
 
 
@@ -242,8 +237,7 @@ def checked_pseudonyms(array: AnyArray, sender: str) -> Pseudonyms:
     """Return the pseudonyms of a message, and refuse what is not a sorted list of different ones."""
     if array.dtype != _DTYPE or array.ndim != 1 or not np.all(array[1:] > array[:-1]):
         raise FormatError(
-            f"the pseudonyms of {sender} are not {WIDTH} bytes each, all different, in ascending order; ask {sender} "
-            "to make the file again."
+            f"the pseudonyms of {sender} are not {WIDTH} bytes each, different, ascending; ask for others."
         )
     return array
 

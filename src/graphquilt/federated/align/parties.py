@@ -99,7 +99,7 @@ class Round(Agreement):
         if message.round != self.id:
             raise InputError(
                 f"{message.title} belongs to the round '{message.round_name}' ({message.round[:8]}), and this is "
-                f"{self.label}. Files of other rounds, earlier ones included, are not taken: ask for one of this round."
+                f"{self.label}. Files of other rounds are not taken: ask for one of this round."
             )
         if kinds != ("transform",):
             self.check_invited(message.sender)
@@ -214,8 +214,7 @@ def party_secret(home: Path) -> bytes:
 def accept_once(folder: Path, message: Message) -> None:
     """Record a message in the folder of a party, and refuse another of the same kind by the same sender.
 
-    Each offer that is answered tells a partner something about ids, and each reply that is measured tells it, together
-    with the coordinator, something about coordinates. The same message may come again.
+    Each offer that is answered tells something about ids, and each reply that is measured something about coordinates.
     """
     path, digest = folder / f"{message.kind}-of-{message.sender}", str(message.authentication).encode()
     if path.exists() and path.read_bytes() != digest:
