@@ -268,7 +268,7 @@ def plan(
 ) -> None:
     """Estimate CPU time, memory and disk of each stage, and what to change if it does not fit.
 
-    The embedder is measured on two patches of the job. Without a job, all stages are estimated from sizes alone:
+    Without a job, all stages are estimated from sizes alone:
     graphquilt plan --nodes 1200000 --edges 12800000 --features 768 --patches 100
     """
     from graphquilt.jobs.options import default_patches
@@ -287,10 +287,7 @@ def plan(
         settings = job_settings(opened.store, embedder=embedder, recipe=recipe)
         settings = replace(settings, recipe=settings.recipe.without_copies(settings.embedders))
         n_workers = workers.count(settings.recipe.runs * opened.patch_graph.n_patches)
-        with watching() as progress:
-            estimate = gq.jobs.plan_job(
-                gq.Job(opened.store, settings, opened.graph), workers=n_workers, progress=progress
-            )
+        estimate = gq.jobs.plan_job(gq.Job(opened.store, settings, opened.graph), workers=n_workers)
     if output.json:
         show(asdict(estimate) | {"workers": n_workers}, as_json=True)
         return
