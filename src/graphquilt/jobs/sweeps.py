@@ -240,12 +240,8 @@ class PatchSweep:
     def parameters(self, patch: int) -> dict[str, object]:
         """Return what a patch's record is made from; if any of it changes, the record is made again."""
         run, start = self.run, self.starts[patch // self.run.patch_graph.n_patches]
-        parameters: dict[str, object] = {
-            "embedder": describe(run.embedders[patch]),
-            "seed": patch_seed(run.settings.seed, patch),
-            "patches": run.patches,
-        }
-        survey = run.inputs.survey
+        survey, seed = run.inputs.survey, patch_seed(run.settings.seed, patch)
+        parameters = {"embedder": describe(run.embedders[patch]), "seed": seed, "patches": run.patches}
         if start is not None:
             parameters["start"] = start.digest
         if start is not None and start.kept is not None:
