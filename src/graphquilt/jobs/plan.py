@@ -28,6 +28,7 @@ from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.records import graph_of, patch_key, patch_seed
 from graphquilt.jobs.store import store_folder
 from graphquilt.jobs.workers import Processes
+from graphquilt.patches.clusters import MOST_PAIRS
 from graphquilt.progress import ProgressCallback, peak_memory, report
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def stage_plans(sizes: Sizes, embedder: Embedder, recipe: Recipe, workers: int =
         k = max(2048, n / 1000)
         tables = k * (2 * 9 * 256 + 4 * 11 * min(f, 256))
         cpu = _pairs(sizes) * (8 * 256 + 10 * min(f, 256)) / _WALKED + n * (1e-6 + 16e-9 * f)
-        survey.append(StagePlan("survey", cpu, 120.0 * n + 2 * tables + 12 * _pairs(sizes) + _SPARE, 31.0 * n + tables))
+        survey.append(StagePlan("survey", cpu, 75.0 * n + 2 * tables + 24 * _pairs(sizes) + _SPARE, 31.0 * n + tables))
     alignment, centroid = _stitching_plans(sizes, recipe, free, workers)
     motions = free_motions(embedder, start=recipe.start)
     if starts and recipe.averages_at_once(motions, n, sizes.n_patches, d):  # the rows go while the result grows
@@ -269,8 +270,8 @@ def _graph_plans(sizes: Sizes, *, starts: bool) -> tuple[StagePlan, ...]:
 
 
 def _pairs(sizes: Sizes) -> float:
-    """Estimate how many pairs of fine clusters touch."""
-    return min(max(2048.0, sizes.n_nodes / 1000) ** 2 / 2, 0.15 * sizes.entries)
+    """Estimate how many pairs of fine clusters are kept."""
+    return min(max(2048.0, sizes.n_nodes / 1000) ** 2 / 2, 0.15 * sizes.entries, float(MOST_PAIRS))
 
 
 def _stitching_plans(sizes: Sizes, recipe: Recipe, free: bool, workers: int) -> tuple[StagePlan, StagePlan]:
