@@ -10,8 +10,14 @@ import graphquilt as gq
 from graphquilt.datasets.loading import block_graph
 from graphquilt.graph.reading.recency import Period, read_pairs, read_recent_edges
 from graphquilt.prediction import LinkModel, count_common, fit_links, link_components
-from graphquilt.prediction.candidates import _EXACT, candidate_pairs, nearest_rows, pair_keys, unit_rows
-from graphquilt.prediction.counting import nodes_two_steps_away
+from graphquilt.prediction.candidates import (
+    _EXACT,
+    candidate_pairs,
+    nearest_rows,
+    nodes_two_steps_away,
+    pair_keys,
+    unit_rows,
+)
 from graphquilt.prediction.model import are_new
 
 

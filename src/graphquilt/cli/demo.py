@@ -17,8 +17,7 @@ from graphquilt import __version__
 from graphquilt.alignment import Alignment, align, centroid
 from graphquilt.arrays import FloatArray
 from graphquilt.cli.display import show, watching
-from graphquilt.cli.flags import Output
-from graphquilt.cli.workers import Workers
+from graphquilt.cli.flags import Output, Workers
 from graphquilt.datasets import load_dataset
 from graphquilt.drawing import points_svg, sample_rows
 from graphquilt.embedders import VGAE, Embedder, Propagation

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from graphquilt.cli import app
-from graphquilt.cli.display import show, show_advice, watching
+from graphquilt.cli.display import show, watching
 from graphquilt.cli.flags import (
     EMBEDDER,
     RUNNING,
@@ -22,9 +22,10 @@ from graphquilt.cli.flags import (
     RecipeFlags,
     SourceFlags,
     StitchingFlags,
+    Workers,
     job_settings,
+    shard_patches,
 )
-from graphquilt.cli.workers import Workers, shard_patches
 
 if TYPE_CHECKING:
     from graphquilt.jobs import DirectoryStore, Job, JobSettings
@@ -60,12 +61,11 @@ def _begin(
 
 
 def _show_fit(facts: dict[str, object], job: Job, *, strict: bool, output: Output) -> None:
-    """Print the result of a job and what to do if the fit is bad; exit with code 3 if ``strict`` forbids it."""
+    """Print the result of a job; exit with code 3 if ``strict`` forbids it."""
     from graphquilt.alignment import grade
-    from graphquilt.jobs import fit_advice
     from graphquilt.jobs.store import short_path
 
-    alignment, advice, word = job.alignment, fit_advice(job), grade(job.alignment)
+    alignment, word = job.alignment, grade(job.alignment)
     errors = alignment.edge_errors
     result = facts | {
         "patch_edges": len(errors),
@@ -76,10 +76,9 @@ def _show_fit(facts: dict[str, object], job: Job, *, strict: bool, output: Outpu
         "embedding": short_path(str(Path(job.name) / "embedding.npy")),
     }
     if output.json:
-        show(result | {"verdict": word, "advice": [asdict(one) for one in advice]}, as_json=True)
+        show(result | {"verdict": word}, as_json=True)
     else:
         show({name: value for name, value in result.items() if value is not None}, as_json=False)
-        show_advice(advice)
     if strict and word in ("bad", "doubtful"):
         print(f"graphquilt: the fit is {word}, which --strict does not accept (exit code 3).", file=sys.stderr)
         sys.stdout.flush()
@@ -130,9 +129,6 @@ def cut(
     source: SourceFlags = SourceFlags(),
     cutting: CuttingFlags = CuttingFlags(),
     embedder: EmbedderFlags = EmbedderFlags(),
-    data: Annotated[
-        bool, Parameter(negative="", help="Also write the data of each patch, for machines without the graph.")
-    ] = False,
     output: Output = Output(),
 ) -> None:
     """Cut a graph into overlapping patches, to embed here or on a cluster."""
@@ -142,8 +138,6 @@ def cut(
     settings = job_settings(store, edges=(edges, source), cutting=cutting, embedder=embedder)
     with watching() as progress:
         job = _begin(store, settings, progress)
-        if data:
-            job.write_patches(progress=progress)
     show({"job": str(out), **job.patch_graph.summary()}, as_json=output.json)
 
 
@@ -253,8 +247,8 @@ def align(
     """Align existing embeddings, whatever their ids, and average them into one."""
     from graphquilt.errors import InputError
     from graphquilt.jobs import DirectoryStore, JobSettings, import_patches
-    from graphquilt.jobs.imported import ALIGN_DEFAULTS
     from graphquilt.jobs.settings import UnavailableEmbedder
+    from graphquilt.jobs.stitching import ALIGN_DEFAULTS
 
     if not files:
         raise InputError("FILES are missing; see graphquilt align --help.")

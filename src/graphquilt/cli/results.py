@@ -11,9 +11,8 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from graphquilt.cli import app
-from graphquilt.cli.display import duration, graph_facts, printable, show, show_advice, watching
-from graphquilt.cli.flags import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, job_settings
-from graphquilt.cli.workers import Workers
+from graphquilt.cli.display import duration, graph_facts, printable, show, watching
+from graphquilt.cli.flags import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, Workers, job_settings
 
 if TYPE_CHECKING:
     from graphquilt.jobs import Job, JobStatus
@@ -30,7 +29,7 @@ def inspect(
 ) -> None:
     """Show how good a job is, what it holds and what to do next; or what a graph folder holds."""
     from graphquilt.jobs import Job, job_status
-    from graphquilt.jobs.directory import JOB
+    from graphquilt.jobs.store import JOB
 
     if (job / "graph.json").is_file() and not (job / JOB).exists():
         _inspect_graph(job, verify=verify, output=output)
@@ -113,10 +112,8 @@ def _show_screen(status: JobStatus, job: Job) -> None:
         }
     if status.damaged is not None:
         facts["damaged"] = status.damaged
-    if not status.advice or (status.next != "nothing" and patches):  # else the advice says what to do
-        facts["next"] = status.next
+    facts |= {} if status.next == "nothing" else {"next": status.next}
     show(facts, as_json=False)
-    show_advice(status.advice[:2])
     print(f"More: {job.command('inspect', '--all')}   {job.command('report')}")
 
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int64Array
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
 from graphquilt.graph.reading.ids import find_ids
-from graphquilt.jobs import EmbeddedPatches, Job, JobSettings, Record, Result, embed
+from graphquilt.graph.reading.recency import Period, read_recent_edges
+from graphquilt.jobs import EmbeddedPatches, Job, JobSettings, Record, Result, Source, embed
 from graphquilt.jobs.description import fingerprint
-from graphquilt.jobs.export import job_ids
-from graphquilt.jobs.nearest import node_row, nodes_gone_from, refuse_gone
+from graphquilt.jobs.export import job_ids, node_row, nodes_gone_from, refuse_gone
 from graphquilt.prediction.candidates import candidate_lists, candidate_pairs, listed_pairs, pair_keys, unit_rows
-from graphquilt.prediction.history import graphs_before_and_after
 from graphquilt.prediction.model import COMPONENTS, LinkModel, are_new, fit_links, link_components, training_pairs
 
 _RECORD, _VERSION = "links", 2
@@ -246,3 +246,32 @@ def _kept_model(job: Job | Result, question: dict[str, object]) -> LinkModel | N
         return LinkModel(**{field.name: np.asarray(record.arrays[field.name]) for field in fields(LinkModel)})
     except (KeyError, FormatError):
         return None
+
+
+def graphs_before_and_after(source: Source, after: str, graph: Graph, ids: AnyArray) -> tuple[Graph, Int64Array]:
+    """Return the graph before a moment, with all nodes of the job, and the links since then, (k, 2).
+
+    The edge list of the job is read again. Ages are counted from the last edge before the moment.
+    """
+    if source.path is None or source.half_life is None:
+        raise InputError(
+            "--after needs the times of the edges, and this job was made without them. Make it from an edge list with "
+            "times: graphquilt embed edges.csv --half-life 30d --out job."
+        )
+    parts = []
+    for period in (Period(before=after), Period(since=after)):
+        part = read_recent_edges(source.path, half_life=source.half_life, columns=source.columns, period=period)
+        parts.append(_with_rows_of(part, graph, ids))
+    before, later = parts
+    links = sp.triu(later.adjacency, 1).tocoo()
+    return before, np.column_stack([links.row, links.col]).astype(np.int64)
+
+
+def _with_rows_of(part: Graph, graph: Graph, ids: AnyArray) -> Graph:
+    """Return the edges of ``part`` between nodes of ``graph``, with its rows and features."""
+    place = find_ids(ids, np.arange(part.n_nodes) if part.node_ids is None else part.node_ids)
+    entries = part.adjacency.tocoo()
+    used = (place[entries.row] >= 0) & (place[entries.col] >= 0)
+    ends = place[entries.row[used]], place[entries.col[used]]
+    A = sp.csr_array((entries.data[used], ends), shape=(graph.n_nodes, graph.n_nodes))
+    return Graph(A, graph.features, labels=graph.labels)
