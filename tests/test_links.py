@@ -189,6 +189,8 @@ def test_embeddings_without_a_graph_have_no_links():
     patches = [(np.arange(30), X[:30]), (np.arange(10, 40), X[10:])]
     alignment = gq.align(patches)
     with pytest.raises(gq.QuiltError, match="without a graph"):
+        gq.links(gq.align_files(patches), top=3)
+    with pytest.raises(gq.QuiltError, match="knows how it was made"):
         gq.links(gq.Result(X, gq.PatchGraph([p[0] for p in patches], [[0, 1]], 40), patches, alignment), top=3)
 
 

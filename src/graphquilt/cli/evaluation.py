@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+import graphquilt as gq
 from graphquilt.cli import app
 from graphquilt.cli.display import printable, show, watching
-from graphquilt.cli.flags import POSITIVE, EmbedderFlags, JobFolder, Output, parse_columns
+from graphquilt.cli.flags import POSITIVE, EmbedderFlags, JobFolder, Output, given, parse_columns, read_classes_of
 
 if TYPE_CHECKING:
-    from graphquilt.arrays import AnyArray
-    from graphquilt.evaluate import Quality
-    from graphquilt.jobs import Job
     from graphquilt.prediction import Links
 
 
@@ -49,16 +47,12 @@ def evaluate(
     output: Output = Output(),
 ) -> None:
     """Measure how well an embedding separates edges from non-edges, and classes from each other."""
-    from graphquilt.evaluate import EvaluationOptions
-    from graphquilt.jobs import Job, evaluate_job
     from graphquilt.jobs.source import read_array
 
-    opened, whole = Job.open(job), read_array(full, "an embedding")
-    classes = _classes(opened, labels)
-    evaluation = evaluate_job(
-        opened, labels=classes, full=whole, diagnosis=diagnose, options=EvaluationOptions(**vars(measuring))
-    )
-    figures = _figures(evaluation.quality)
+    opened, whole = gq.Job.open(job), read_array(full, "an embedding")
+    classes, options = read_classes_of(opened, labels), gq.evaluate.EvaluationOptions(**vars(measuring))
+    evaluation = gq.jobs.evaluate_job(opened, labels=classes, full=whole, diagnosis=diagnose, options=options)
+    figures = given(evaluation.quality)
     if evaluation.diagnosis is not None:
         figures["diagnosis"] = str(evaluation.diagnosis).splitlines()
         if output.json:  # the sentences hold these figures too
@@ -86,43 +80,29 @@ def compare(
 
     The embedder of the job, your own included, embeds the whole graph once; the job keeps the result.
     """
-    from graphquilt.evaluate import EvaluationOptions
-    from graphquilt.jobs import Job
-    from graphquilt.jobs import compare as compare_routes
     from graphquilt.jobs.source import read_array
 
-    opened = Job.open(job)
+    opened = gq.Job.open(job)
     named = embedder.embedder is not None or bool(embedder.set)
     own = embedder.apply_to(opened.settings, opened.settings.recipe) if named else None
     with watching() as progress:
-        comparison = compare_routes(
+        comparison = gq.compare(
             opened,
             embedder=None if isinstance(own, tuple) else own,
-            labels=_classes(opened, labels),
+            labels=read_classes_of(opened, labels),
             full=read_array(full, "an embedding") if whole else False,
-            options=EvaluationOptions(**vars(measuring)),
+            options=gq.evaluate.EvaluationOptions(**vars(measuring)),
             progress=progress,
         )
     picture = comparison.save_picture(job / "compare.svg" if out is None else out)
     if output.json:
-        routes = {route: _figures(measured) for route, measured in comparison.items()}
+        routes = {route: given(measured) for route, measured in comparison.items()}
         show({"job": str(job), "routes": routes, "picture": str(picture)}, as_json=True)
         return
     print(comparison)
     if "no-trans" in comparison and opened.settings.recipe.start and opened.alignment.moves_nothing:
         print("The patches have a shared start, so no-trans lies in one frame too; --recipe paper embeds them apart.")
     show({"picture": str(picture)}, as_json=False)
-
-
-def _classes(job: Job, labels: Path | None) -> AnyArray | None:
-    from graphquilt.graph.reading.node_tables import read_classes
-    from graphquilt.jobs.export import job_ids
-
-    return None if labels is None else read_classes(labels, job_ids(job, job.n_nodes))
-
-
-def _figures(measured: Quality) -> dict[str, object]:
-    return {name: value for name, value in asdict(measured).items() if value is not None}
 
 
 @Parameter(name="*")
@@ -156,20 +136,9 @@ def predict_links(
 ) -> None:
     """Predict links: the best new partners of a node, the probabilities of pairs, or the likeliest new links."""
     from graphquilt.graph.reading.recency import read_pairs
-    from graphquilt.jobs import Job
-    from graphquilt.prediction import links
 
     ends = None if pairs is None else list(zip(*map(list, read_pairs(pairs, parse_columns(columns))), strict=True))
-    found = links(
-        Job.open(job),
-        node,
-        pairs=ends,
-        top=top,
-        k=k,
-        after=learning.after,
-        missing=learning.missing,
-        seed=learning.seed,
-    )
+    found = gq.links(gq.Job.open(job), node, pairs=ends, top=top, k=k, **vars(learning))
     if output.json:
         show({"job": str(job), "links": _entries(found)}, as_json=True)
     else:
@@ -177,8 +146,6 @@ def predict_links(
 
 
 def _entries(found: Links) -> list[dict[str, object]]:
-    from graphquilt.prediction import COMPONENTS
-
     return [
         {
             "source": source,
@@ -188,7 +155,7 @@ def _entries(found: Links) -> list[dict[str, object]]:
             "calibrated": bool(found.calibrated[k]),
             "joined": bool(found.joined[k]),
             "reason": found.reasons[k],
-            "contributions": dict(zip(COMPONENTS, found.contributions[k].round(4).tolist(), strict=True)),
+            "contributions": dict(zip(gq.prediction.COMPONENTS, found.contributions[k].round(4).tolist(), strict=True)),
         }
         for k, (source, target) in enumerate(found.ids.tolist())
     ]

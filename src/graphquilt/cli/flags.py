@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
+import graphquilt as gq
 from graphquilt.errors import InputError, JobError, MissingExtraError
 
 if TYPE_CHECKING:
+    from graphquilt.arrays import AnyArray
     from graphquilt.embedders import Embedder
-    from graphquilt.jobs import Cutting, JobSettings, Recipe, Source, Store
+    from graphquilt.jobs import Cutting, Job, JobSettings, Recipe, Source, Store
 
 
 MAIN = "Parameters"  # what most people use comes first; the groups below follow
@@ -39,16 +41,22 @@ _TUNED = {"negatives", "blend"}  # by a recipe
 
 def named_class(word: str, table: Mapping[str, str], kind: str) -> type[Any]:
     """Return the public class that a word of the command line stands for."""
-    import graphquilt
-
     if word not in table:
         raise InputError(f"'{word}' is not {kind}; choose one of {', '.join(table)}.")
-    named: type[Any] = getattr(graphquilt, table[word])
+    named: type[Any] = getattr(gq, table[word])
     return named
 
 
+def read_classes_of(job: Job, labels: Path | None) -> AnyArray | None:
+    """Return the class of each node of a job from a file, -1 for none."""
+    from graphquilt.graph.reading.node_tables import read_classes
+    from graphquilt.jobs.export import job_ids
+
+    return None if labels is None else read_classes(labels, job_ids(job, job.n_nodes))
+
+
 def given(flags: object) -> dict[str, Any]:
-    """Return the flags that are given, by name."""
+    """Return the flags, or figures, that are given, by name."""
     return {name: value for name, value in vars(flags).items() if value is not None}
 
 
@@ -85,13 +93,10 @@ class SourceFlags:
 
     def apply_to(self, source: Source, path: Path) -> Source:
         """Return the source with this path and what the flags change."""
-        from graphquilt.jobs import Source
-
         changes = given(self) | {name: str(path) for name, path in given(self).items() if isinstance(path, Path)}
-        if self.columns is not None:
-            changes["columns"] = parse_columns(self.columns)
+        changes |= {} if self.columns is None else {"columns": parse_columns(self.columns)}
         before = {name: getattr(source, name) for name in vars(self)}
-        return Source(**{"path": str(path)} | before | changes)
+        return gq.jobs.Source(**{"path": str(path)} | before | changes)
 
 
 @Parameter(name="*", group=CUTTING)
@@ -141,7 +146,7 @@ class CuttingFlags:
         if n_patches is None:
             return kind
         known = {field.name for field in dataclasses.fields(kind)}
-        values = {name: value for name, value in (("n_patches", n_patches), ("seed", seed)) if name in known}
+        values = {name: value for name, value in {"n_patches": n_patches, "seed": seed}.items() if name in known}
         return dataclasses.replace(current, **values) if isinstance(current, kind) else kind(**values)
 
 
@@ -171,9 +176,8 @@ class EmbedderFlags:
 
         if self.embedder is not None:
             return named_embedder(self.embedder, self.dim or settings.dim, self.set, recipe)
-        if self.dim is None and not self.set:
-            return settings.embedder
-        return changed_embedder(settings.embedder, self.dim, self.set)
+        changed = self.dim is not None or self.set
+        return changed_embedder(settings.embedder, self.dim, self.set) if changed else settings.embedder
 
 
 @Parameter(name="*", group=ALIGNMENT)
@@ -203,8 +207,7 @@ class StitchingFlags:
     def apply_to(self, settings: JobSettings) -> JobSettings:
         """Return the settings with what the flags change."""
         changes = given(self)
-        names = [name for name in ("scale", "rotate", "translate") if name in changes]
-        motions: dict[str, Any] = {name: changes.pop(name) for name in names}
+        motions = {name: changes.pop(name) for name in ("scale", "rotate", "translate") if name in changes}
         if motions:
             changes["motions"] = dataclasses.replace(settings.recipe.motions or settings.motions, **motions)
         return dataclasses.replace(settings, recipe=settings.recipe.replace(**changes))
@@ -226,10 +229,8 @@ class RecipeFlags:
 
     def apply_to(self, recipe: Recipe) -> Recipe:
         """Return the named recipe, or the given one, with what the flags change."""
-        from graphquilt.jobs import Recipe
-
         changes = given(self)
-        base = recipe if self.recipe is None else Recipe.named(str(changes.pop("recipe")))
+        base = recipe if self.recipe is None else gq.Recipe.named(str(changes.pop("recipe")))
         return base.replace(**changes)
 
 
@@ -243,14 +244,12 @@ def job_settings(
     stitching: StitchingFlags = StitchingFlags(),
 ) -> JobSettings:
     """Return the settings of the stored job, or of a new one, with what the flags change."""
-    from graphquilt.embedders import Propagation
-    from graphquilt.jobs import JobSettings, Recipe
     from graphquilt.jobs.settings import readable_settings
 
     stored, damage = readable_settings(store)
     if damage is not None and edges is None:
         raise damage
-    before = stored or JobSettings(embedder=Propagation(64), recipe=Recipe.shared())
+    before = stored or gq.JobSettings(embedder=gq.Propagation(64), recipe=gq.Recipe.shared())
     training = recipe.apply_to(before.recipe)
     seed = before.seed if cutting.seed is None else cutting.seed
     model = embedder.apply_to(before, training)
@@ -259,7 +258,7 @@ def job_settings(
     training = training.replace(
         **{name: getattr(model, name) for name in by_hand & given(training).keys() & _TUNED if hasattr(model, name)}
     )
-    settings = JobSettings(
+    settings = gq.JobSettings(
         embedder=model,
         cutting=cutting.apply_to(before.cutting, seed),
         recipe=training,
@@ -313,9 +312,8 @@ class Workers:
         if n_workers == 1:
             yield None
             return
-        from graphquilt.jobs import Processes
 
-        with Processes(n_workers) as processes:
+        with gq.Processes(n_workers) as processes:
             yield processes
 
     @contextlib.contextmanager

@@ -35,22 +35,6 @@ from graphquilt.report.stable_map import keep_map
 _FORMATS = (".html", ".png", ".svg", ".pdf")
 _CURVES = 40  # loss curves on the page
 _SETTINGS = 100  # embedders on the page, if every patch has its own
-_CITATIONS = (
-    f"""@software{{graphquilt,
-  title   = {{graphquilt: graph embeddings stitched from independently embedded patches}},
-  author  = {{{{the graphquilt authors}}}},
-  version = {{{graphquilt.__version__}}}
-}}""",
-    """@article{jeub2023local2global,
-  title   = {{Local2Global}: a distributed approach for scaling representation learning on graphs},
-  author  = {Jeub, Lucas G. S. and Colavizza, Giovanni and Dong, Xiaowen and Bazzi, Marya and Cucuringu, Mihai},
-  journal = {Machine Learning},
-  volume  = {112},
-  pages   = {1663--1692},
-  year    = {2023},
-  doi     = {10.1007/s10994-022-06285-7}
-}""",
-)
 _EDGES = 20_000  # patch edges on the page, the worst first
 _POINTS = 48  # shared nodes in a view
 _VIEWS = 300  # edges with a view
@@ -105,7 +89,7 @@ def job_page(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         "next": "" if status.next == "nothing" else status.next,
         "evaluation": status.records["evaluation"],
         "settings": list(_rows(status.settings)),
-        "cite": _CITATIONS,
+        "cite": _read("cite.bib").strip().replace("VERSION", graphquilt.__version__).split("\n\n"),
         "stages": _stages(job, status),
     }
     alignment, has_embedding = None, False
@@ -128,13 +112,11 @@ def _counts(job: Job, status: JobStatus) -> list[tuple[str, object]]:
     """Return the counts at the top of the page, each with its name."""
     facts: list[tuple[str, object]] = []
     if job.graph is not None:
-        facts += [("nodes", job.graph.n_nodes), ("edges", count_pairs(job.graph, exact=False))]
-    elif status.patches is not None:
-        facts += [("nodes", status.patches["n_nodes"])]
+        facts = [("nodes", job.graph.n_nodes), ("edges", count_pairs(job.graph, exact=False))]
     if status.patches is not None:
+        facts = facts or [("nodes", status.patches["n_nodes"])]
         facts += [("patches", status.patches["n_patches"]), ("overlaps", status.patches["n_patch_edges"])]
-    facts += [("dimensions", job.settings.dim)]
-    return facts
+    return [*facts, ("dimensions", job.settings.dim)]
 
 
 def _histograms(patch_graph: PatchGraph) -> dict[str, object]:
@@ -302,29 +284,6 @@ def _places(a: Float64Array, b: Float64Array) -> tuple[AnyArray, float]:
 _FOLDER = Path(__file__).parent
 _TYPES = {"|u1": "u1", "<u2": "u2", "<u4": "u4", "<i4": "i4", "<f4": "f4"}  # what the page can decode
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; \
-img-src data: blob:; script-src 'sha256-{digest}'">
-<link rel="icon" href="data:,">
-<title>{title} · graphquilt</title>
-<style>
-{style}</style>
-</head>
-<body>
-<header class="top"><div class="brand">graph<span>quilt</span></div><nav aria-label="sections"></nav>\
-<button type="button" id="theme" class="quiet"></button></header>
-<main>
-{body}</main>
-<script type="application/json" id="data">{data}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
-
 
 def render_page(kind: str | Path, *, title: str, data: Mapping[str, object], parts: Sequence[str] = ()) -> str:
     """Return one kind of page with its data, as HTML that needs no other file and no network.
@@ -340,7 +299,7 @@ def render_page(kind: str | Path, *, title: str, data: Mapping[str, object], par
     # The digest covers the text between the script tags.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     text = json.dumps(_plain(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return _PAGE.format(
+    return _read("page.html").format(
         digest=digest,
         title=html.escape(title),
         style=_read("page.css"),
