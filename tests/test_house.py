@@ -28,12 +28,12 @@ LAYERS = {
     "alignment": 3_736,
     "embedders": 3_802,
     "evaluate": 1_017,
-    "jobs": 6_270,
+    "jobs": 6_163,
     "datasets": 312,
     "prediction": 697,
-    "report": 943,
+    "report": 940,
     "testing": 558,
-    "cli": 1_870,
+    "cli": 1_823,
 }
 # Applications: each is one package with its readers, pages and commands, above the list and imported by nobody.
 SLICES = {"federated", "temporal"}
@@ -200,18 +200,18 @@ def test_the_tests_that_the_differences_name_exist():
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
     "alignment": 3_736,
-    "cli": 1_870,
+    "cli": 1_823,
     "datasets": 312,
     "embedders": 3_802,
     "evaluate": 1_017,
     "federated": 3_269,
     "files": 941,
     "graph": 4_543,
-    "jobs": 6_270,
+    "jobs": 6_163,
     "linalg": 812,
     "patches": 2_122,
     "prediction": 697,
-    "report": 943,
+    "report": 940,
     "temporal": 6_987,
     "testing": 558,
 }

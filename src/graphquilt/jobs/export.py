@@ -136,9 +136,7 @@ def job_ids(job: Job, n_nodes: int) -> AnyArray:
             ids = job.store["node_ids"].arrays.get("node_ids")
     ids = np.arange(n_nodes) if ids is None else ids.astype(str) if ids.dtype.hasobject else ids
     if ids.shape != (n_nodes,):
-        raise JobError(
-            f"{job.name} has {n_nodes} nodes, and ids of shape {ids.shape}. Make it again in another folder."
-        )
+        raise JobError(f"{job.name} has {n_nodes} nodes and ids of shape {ids.shape}. Make it again in another folder.")
     return ids
 
 
@@ -282,9 +280,7 @@ def refuse_gone(gone: BoolArray | None, rows: int | Int64Array, ids: AnyArray) -
     asked = np.atleast_1d(rows).ravel()
     left = asked[gone[asked]] if gone is not None else asked[:0]
     if len(left):
-        raise InputError(
-            f"node {ids[left[0]].item()!r} is gone: it was not in the graph at the last update of the job."
-        )
+        raise InputError(f"node {ids[left[0]].item()!r} is gone: it was not in the graph at the job's last update.")
 
 
 def _rows_and_ids(embedding: npt.ArrayLike | Result | Job, ids: npt.ArrayLike | None) -> tuple[AnyArray, AnyArray]:
@@ -295,9 +291,7 @@ def _rows_and_ids(embedding: npt.ArrayLike | Result | Job, ids: npt.ArrayLike | 
     else:
         X = np.asanyarray(embedding)
         if X.ndim != 2 or X.dtype.kind not in "fiu":
-            raise InputError(
-                f"an embedding is a numeric matrix with one row per node, not {X.dtype} of shape {X.shape}."
-            )
+            raise InputError(f"an embedding is a numeric matrix, one row per node, not {X.dtype} of shape {X.shape}.")
     known = np.arange(len(X)) if ids is None else np.asarray(ids)
     if known.shape != (len(X),):
         raise InputError(f"ids must have shape ({len(X)},), one per row of the embedding, not {known.shape}.")

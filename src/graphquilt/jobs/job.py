@@ -257,14 +257,9 @@ class Job:
         only = None if only is None else list(only)
         if self.count_embedded() == 0:
             check_room(self, "survey", "embedding", workers=int(getattr(executor, "n_workers", 1)))
+        cut, store = patch_graph.with_settings(settings.tuned(self.graph)), self.store
         patches = embed_patches(
-            self.graph,
-            patch_graph.with_settings(settings.tuned(self.graph)),
-            executor=executor,
-            store=self.store,
-            progress=progress,
-            retries=retries,
-            only=only,
+            self.graph, cut, executor=executor, store=store, progress=progress, retries=retries, only=only
         )
         stored = None if only is None else stored_settings(self.store)
         if stored is not None:

@@ -142,9 +142,7 @@ def _settings(
         carried = dataclasses.replace(carried, embedder=given, recipe=recipe, seed=seed).tuned(graph)
     n_embedders = len(carried.embedders) if isinstance(carried.embedder, tuple) else patch_graph.n_patches
     if n_embedders != patch_graph.n_patches:
-        raise InputError(
-            f"there are {patch_graph.n_patches} patches and {n_embedders} embedders; pass one, or one per patch."
-        )
+        raise InputError(f"there are {patch_graph.n_patches} patches and {n_embedders} embedders; pass one or as many.")
     return carried
 
 

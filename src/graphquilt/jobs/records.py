@@ -87,9 +87,7 @@ def stored_patch_graph(store: Store) -> PatchGraph:
     try:
         record = store["patch_graph"]
     except KeyError:
-        raise JobError(
-            f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt embed)."
-        ) from None
+        raise JobError(f"{store_name(store)} has no patches yet; check the path, or run graphquilt embed.") from None
     return PatchGraph.from_arrays(record.arrays)
 
 

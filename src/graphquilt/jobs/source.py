@@ -62,9 +62,7 @@ class Source:
         if not all(isinstance(column, int | str) for column in self.columns or ()):
             raise InputError(f"columns of a source are positions or names, not {str(self.columns)[:40]!r}.")
         if self.graph is not None and self.graph != "graph" and not Path(self.graph).is_absolute():
-            raise InputError(
-                f"the graph of a job is in its folder 'graph' or at an absolute path, not at {self.graph!r}."
-            )
+            raise InputError(f"the graph of a job is in its folder 'graph' or at an absolute path, not {self.graph!r}.")
         for name, words in (("bad_rows", get_args(BadRows)), ("duplicates", get_args(Duplicates))):
             if getattr(self, name) not in words:
                 raise InputError(f"{name} is one of {', '.join(words)}, not {str(getattr(self, name))[:40]!r}.")

@@ -253,9 +253,8 @@ def import_patches(store: Store, patches: PatchesLike, recipe: Recipe = ALIGN_DE
                 store[key] = Record({"embedding": X}, made_with)
             elif fingerprint(store[key].arrays["embedding"]) != fingerprint(X):
                 raise JobError(f"{store_name(store)} has other coordinates for patch {k}. Use another folder.")
-    return Job.begin(
-        store, JobSettings(embedder=UnavailableEmbedder(described, dim, Motions(scale=True)), recipe=recipe)
-    )
+    embedder = UnavailableEmbedder(described, dim, Motions(scale=True))
+    return Job.begin(store, JobSettings(embedder=embedder, recipe=recipe))
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,9 +293,8 @@ class Result:
     @property
     def stranded(self) -> BoolArray:
         """Which nodes (n,) are only in patches that do not fit the others: do not rely on their positions."""
-        left_out, node_sets = self.alignment.left_out, self.patch_graph.node_sets
         mask = np.zeros(len(self.embedding), dtype=np.bool_)
-        mask[stranded_nodes(node_sets, left_out)] = True
+        mask[stranded_nodes(self.patch_graph.node_sets, self.alignment.left_out)] = True
         return mask
 
     def __repr__(self) -> str:
@@ -308,9 +306,7 @@ class Result:
         try:
             import pandas as pd
         except ImportError as error:
-            raise InputError(
-                "a DataFrame needs pandas: pip install pandas, or use .embedding and .node_ids."
-            ) from error
+            raise InputError("a DataFrame needs pandas: pip install pandas, or use .embedding, .node_ids.") from error
         columns = [f"x{k}" for k in range(self.embedding.shape[1])]
         index = pd.RangeIndex(len(self.embedding)) if self.node_ids is None else pd.Index(self.node_ids)
         return pd.DataFrame(np.asarray(self.embedding), index=index.rename("node_id"), columns=columns)

@@ -240,12 +240,8 @@ class PatchSweep:
     def parameters(self, patch: int) -> dict[str, object]:
         """Return what a patch's record is made from; if any of it changes, the record is made again."""
         run, start = self.run, self.starts[patch // self.run.patch_graph.n_patches]
-        parameters: dict[str, object] = {
-            "embedder": describe(run.embedders[patch]),
-            "seed": patch_seed(run.settings.seed, patch),
-            "patches": run.patches,
-        }
-        survey = run.inputs.survey
+        survey, seed = run.inputs.survey, patch_seed(run.settings.seed, patch)
+        parameters = {"embedder": describe(run.embedders[patch]), "seed": seed, "patches": run.patches}
         if start is not None:
             parameters["start"] = start.digest
         if start is not None and start.kept is not None:
@@ -296,7 +292,7 @@ class PatchSweep:
         """Return the task that embeds a patch, in another process, or ``here`` with the graph already open."""
         run, inputs, start = self.run, self.run.inputs, self.starts[patch // self.run.patch_graph.n_patches]
         run.take_lock()
-        data, embedder, store = patch % len(inputs.node_sets), run.embedders[patch], run.store
+        embedder, store = run.embedders[patch], run.store
         in_folder = store_folder(store) is not None
         kept = None if start is None or start.kept is None else patch_key(patch, start.kept)
         if start is not None and not in_folder:
@@ -304,7 +300,7 @@ class PatchSweep:
             embedder = with_start(embedder, start.arrays)
         source: PatchInputs | GraphReference | PatchInput = inputs
         if not here:
-            source = (inputs.reference if in_folder else None) or inputs.extract(data)
+            source = (inputs.reference if in_folder else None) or inputs.extract(patch % len(inputs.node_sets))
         recipe, rows = run.settings.recipe, None
         undone, half = recipe.undone(run.settings.motions), recipe.precision == "float16"
         if self.content == "embedding" and run.row_file is not None:
@@ -319,8 +315,6 @@ class PatchSweep:
             patch_seed(run.settings.seed, patch),
             (socket.gethostname(), os.getpid()),
             self.parameters(patch),
-            data,
-            inputs.survey is not None,
             start is None and len(run.repeated.node_sets) > 1 and (undone.rotate or undone.scale),
             source,
             start=(start.key, start.digest) if start is not None and in_folder else None,

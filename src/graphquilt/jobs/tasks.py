@@ -191,8 +191,6 @@ class PatchTask:
     seed: int
     driver: tuple[str, int]  # host and process id
     parameters: Parameters  # what the marker will hold; a worker may know the embedder's class by another name
-    data: int  # the patch whose nodes and edges it has: itself, or the patch that it is another run of
-    far_field: bool  # whether the embedder uses the survey of the whole graph
     aligned: bool  # whether the patch will be turned or scaled to fit others, and has to extend somewhere
     inputs: PatchInputs | GraphReference | PatchInput  # what the patch is cut from, here or in a worker, or its data
     start: tuple[str, str] | None = None  # key and digest of the shared start in the store
@@ -244,11 +242,6 @@ def perform(task: PatchTask, progress: ProgressCallback | None = None) -> TaskOu
         if task.content == "embedding" and kept is not None and shares_start(embedder):
             finished = embedder.finish(kept)
         nodes, graph, far = _input(task, whole=finished is None)
-    except (FormatError, KeyError, JobError) as error:
-        fatal = isinstance(error, JobError)
-        text = str(error) if fatal else f"{type(error).__name__}: {error}"
-        return TaskOutcome(error=text, kind="fatal" if fatal else "failed")
-    try:
         with resource_usage() as cost:
             if task.content == "embedding":
                 options: dict[str, Any] = {"far": far, "kept": kept} if shares_start(embedder) else {}
@@ -292,17 +285,12 @@ def _coordinates(task: PatchTask, fit: Fit, embedder: Embedder, nodes: IntArray)
         check_spread(fit.embedding, embedder, f"patch {task.patch}")
     X = np.asarray(fit.embedding)
     X = X if task.rotation is None else turn(X, task.rotation)
-    X = X[np.argsort(nodes)] if task.far_field else X
-    return X if task.precision is None else _in_precision(X, task.precision)
-
-
-def _in_precision(X: AnyArray, precision: str) -> AnyArray:
-    """Return an embedding in the type that it is stored in; refuse coordinates that are too large for it."""
+    X = X[np.argsort(nodes)] if np.any(np.diff(nodes) < 0) else X
     with np.errstate(over="ignore"):
-        rounded = X.astype(precision, copy=False)
-    if not np.isfinite(rounded).all():
+        rounded = X if task.precision is None else X.astype(task.precision, copy=False)
+    if task.precision is not None and not np.isfinite(rounded).all():
         raise InputError(
-            f"coordinates as large as {np.abs(X).max():.3g} do not fit into {precision}; use another --precision."
+            f"coordinates as large as {np.abs(X).max():.3g} do not fit into {task.precision}; use another --precision."
         )
     return rounded
 
@@ -320,7 +308,8 @@ def _input(task: PatchTask, *, whole: bool) -> tuple[IntArray, Graph | None, Far
                 f"{socket.gethostname()} cannot cut patches from the graph of {store_name(store)}: {error} All workers "
                 "need the graph in its folder."
             ) from error
-    return inputs.extract(task.data) if whole else (inputs.ordered_nodes(task.data), None, None)
+    patch = task.patch % len(inputs.node_sets)  # it may be another run of this one
+    return inputs.extract(patch) if whole else (inputs.ordered_nodes(patch), None, None)
 
 
 @functools.lru_cache(maxsize=2)
