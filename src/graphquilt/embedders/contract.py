@@ -149,8 +149,7 @@ def as_embedder(value: object, dim: int | None = None) -> Embedder:
 class FunctionEmbedder:
     """A plain function ``(graph, seed) -> X``, or ``(graph) -> X``, as an embedder; X is (n, dim).
 
-    For other processes define it at the top of a module, so that it can be pickled. ``motions`` are those that its
-    embeddings are free in.
+    For other processes define it at the top of a module: it is pickled. Embeddings are free in ``motions``.
 
     Examples
     --------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self, TypeGuard, runtime_checkable
+from typing import Protocol, Self, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from graphquilt.patches import CoarseGraph
 from graphquilt.progress import ProgressCallback
 
 Arrays = Mapping[str, AnyArray]
+Part: TypeAlias = "tuple[Graph, FarField]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +62,7 @@ class FarField:
         return cls(n_nodes, survey.nodes, survey.shared, np.zeros(n_nodes + 1, dtype=np.int64))
 
 
-def cut_patch(
-    graph: Graph, nodes: IntArray, survey: Survey, *, backwards: Graph | None = None
-) -> tuple[Graph, FarField]:
+def cut_patch(graph: Graph, nodes: IntArray, survey: Survey, *, backwards: Graph | None = None) -> Part:
     """Return the subgraph of some nodes, and what it knows of the rest; ``backwards`` has directed edges reversed."""
     cluster = np.asarray(survey.nodes.get("cluster", np.empty(0, dtype=np.int32)))
     if "cluster" in survey.nodes and (cluster.shape != (graph.n_nodes,) or cluster.dtype.kind not in "iu"):

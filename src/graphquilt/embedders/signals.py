@@ -319,9 +319,7 @@ def check_features(graph: Graph) -> None:
     first = X[:1].toarray() if isinstance(X, sp.csr_array) else X[:1]
     if n > 1 and (zero or all((rows == first).all() for rows in dense)):
         state = "zero, or too small to tell from zero" if zero else "the same"
-        raise InputError(
-            f"the features of all {n} nodes are {state}; leave them out, or give some that tell nodes apart."
-        )
+        raise InputError(f"the features of all {n} nodes are {state}: leave them out, or give some that differ.")
 
 
 def inverse_lengths(squares: AnyArray) -> Float32Array:

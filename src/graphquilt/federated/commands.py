@@ -145,9 +145,7 @@ def contribute(
     out: OutFile,
     directions: Annotated[Path | None, Parameter(help="What the coordinator sent after the step before.")] = None,
     confirm: Annotated[str | None, Parameter(help="The code that all parties read to each other.")] = None,
-    again: Annotated[
-        bool, Parameter(negative="", help="Contribute to a round that differs by one party or none.")
-    ] = False,
+    again: Annotated[bool, Parameter(negative="", help="To a round that differs by one party or none.")] = False,
     source: SourceFlags = SourceFlags(),
     network: NetworkFlags = NetworkFlags(),
     output: Output = Output(),

@@ -26,8 +26,7 @@ from graphquilt.files import array_checksum, is_checksum, sync_folder, translate
 Value = TypeVar("Value")
 IDENTITY, LEDGER, SECRETS = "identity", "ledger", "round.secret"
 DIFFERENCE = (
-    "The difference of two totals is what the parties contributed that are in only one of the rounds; if that is one "
-    "party, it is shown."
+    "The difference of two totals is what the parties contributed that are in only one of them; if one is, it is shown."
 )
 TOTAL = (
     "the total of all parties, nothing of one. All parties but one, together with the coordinator, see the total of "

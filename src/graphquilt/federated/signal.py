@@ -48,8 +48,7 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
 class Network:
     """What a party brings: an undirected graph of the edges that touch its ``own`` nodes, bool (n,), and of no others.
 
-    ``border`` (k,) are the nodes where the network touches others. ``names`` are those of the features, where the round
-    checks them.
+    ``border`` (k,) are the nodes where the network touches others, ``names`` those of the features, where checked.
     """
 
     graph: Graph
