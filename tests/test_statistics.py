@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
-from graphquilt.alignment import connection, measuring
-from graphquilt.alignment import statistics as statistics_module
+from graphquilt import kernels
+from graphquilt.alignment import connection
+from graphquilt.alignment import statistics as measuring
 from graphquilt.errors import DisconnectedError, FormatError, InputError, OverlapError
 from graphquilt.testing import patchwork, quilt
 from test_synchronise import rotation_error
@@ -146,7 +147,8 @@ def test_memory_maps_and_threads_give_the_same_bits(dtype, tmp_path, monkeypatch
         np.save(tmp_path / f"{number}-x.npy", X)
     mapped = [tuple(np.load(tmp_path / f"{k}-{name}.npy", mmap_mode="r") for name in ("nodes", "x")) for k in range(40)]
     monkeypatch.setattr(measuring, "thread_count", lambda: 3)
-    monkeypatch.setattr(connection, "thread_count", lambda: 3)
+    for module in (connection, kernels):
+        monkeypatch.setattr(module, "thread_count", lambda: 3)
     other = gq.align(mapped, made.edges)
     for name in RESULTS:
         np.testing.assert_array_equal(getattr(other, name), getattr(plain, name))
@@ -155,7 +157,7 @@ def test_memory_maps_and_threads_give_the_same_bits(dtype, tmp_path, monkeypatch
 def test_very_many_products_lie_in_a_file(monkeypatch):
     made = quilt(30, 4, degree=4, noise=0.1, seed=4)
     plain = gq.align(made.patches, made.edges)
-    monkeypatch.setattr(statistics_module, "SINGLE_ABOVE", 10)
+    monkeypatch.setattr(measuring, "SINGLE_ABOVE", 10)
     overlaps = measured(made.patches, made.edges)
     assert isinstance(overlaps.products, np.memmap)
     in_file = gq.align(made.patches, made.edges)

@@ -7,10 +7,9 @@ the embedding. ``solve`` has the public functions.
 
 from graphquilt.alignment.centroids import centroid, refine
 from graphquilt.alignment.fit import FrameFit, culprits
-from graphquilt.alignment.measuring import overlap_statistics
 from graphquilt.alignment.patch_index import PatchesLike, PatchLike
 from graphquilt.alignment.solve import align, align_components, align_statistics
-from graphquilt.alignment.statistics import OverlapStatistics
+from graphquilt.alignment.statistics import OverlapStatistics, overlap_statistics
 from graphquilt.alignment.transforms import Alignment
 from graphquilt.alignment.verdict import grade
 

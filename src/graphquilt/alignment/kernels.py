@@ -9,6 +9,7 @@ import numpy as np
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array
 from graphquilt.kernels import jit, kernel
 
+LARGEST = 2.0**1000  # about 1e301; sums of larger coordinates could exceed what a double holds
 RUN = 2**15  # rotations with about as many entries are multiplied at a time: they stay in the cache of the processor
 LONGEST = 32  # and at most as many
 

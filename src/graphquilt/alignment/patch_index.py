@@ -13,14 +13,14 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.kernels import row_magnitudes
-from graphquilt.alignment.statistics import LARGEST
+from graphquilt.alignment.kernels import LARGEST, row_magnitudes
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray, refuse_masked
 from graphquilt.errors import DisconnectedError, FormatError, InputError, counted
 from graphquilt.graph.reading.vectors import Vectors, check_vectors, read_vectors
 from graphquilt.linalg import components
 from graphquilt.patches import LazySequence, Patch
 from graphquilt.patches.graph import count_shared
+from graphquilt.patches.patch import OnDemand
 
 PatchLike: TypeAlias = Patch | tuple[AnyArray, AnyArray]
 
@@ -107,24 +107,11 @@ def check_count(weights: Sequence[npt.ArrayLike] | AnyArray, patches: Sequence[P
 def checked_weights(weights: Sequence[npt.ArrayLike], patches: Sequence[PatchLike]) -> Sequence[Float64Array]:
     """Return one positive weight for each row of each patch; those that are made when they are needed stay so."""
     check_count(weights, patches)
-    checked = _RowWeights(weights, patches)
+    checked = OnDemand(len(weights), lambda k: row_weights(weights[k], k, len(coordinates(patches[k]))))
     for k, w in enumerate(checked):
         if not w.min() > 0:
             raise InputError(f"{int((w == 0).sum())} weights of patch {k} are 0; all must be positive.")
     return checked if isinstance(weights, LazySequence) else list(checked)
-
-
-class _RowWeights(LazySequence[Float64Array]):
-    """One weight for each row of each patch, made when it is needed."""
-
-    def __init__(self, weights: Sequence[npt.ArrayLike], patches: Sequence[PatchLike]) -> None:
-        self._weights, self._patches = weights, patches
-
-    def __len__(self) -> int:
-        return len(self._weights)
-
-    def _item(self, k: int) -> Float64Array:
-        return row_weights(self._weights[k], k, len(coordinates(self._patches[k])))
 
 
 def row_weights(value: npt.ArrayLike, k: int, rows: int) -> Float64Array:

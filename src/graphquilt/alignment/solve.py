@@ -11,20 +11,11 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.alignment import patch_index
 from graphquilt.alignment.hierarchy import synchronise_levels, synchronise_parts
-from graphquilt.alignment.measuring import measure_overlaps
-from graphquilt.alignment.patch_index import (
-    PatchesLike,
-    PatchIndex,
-    PatchLike,
-    check_connected,
-    index_patches,
-    keep_open,
-    stranded_nodes,
-    with_numbers,
-)
+from graphquilt.alignment.patch_index import PatchesLike, PatchIndex, PatchLike
 from graphquilt.alignment.relative import check_statistics, patch_extents
-from graphquilt.alignment.statistics import OverlapStatistics
+from graphquilt.alignment.statistics import OverlapStatistics, measure_overlaps
 from graphquilt.alignment.synchronisation import AlignOptions
 from graphquilt.alignment.transforms import Alignment
 from graphquilt.arrays import Int64Array
@@ -115,8 +106,8 @@ def _align(
     apart: bool = False,
 ) -> tuple[Alignment, Int64Array]:
     """Measure the overlaps and align; several components are an error unless they are to be aligned ``apart``."""
-    numbered = keep_open(with_numbers(patches))
-    index = index_patches(numbered, weights)
+    numbered = patch_index.keep_open(patch_index.with_numbers(patches))
+    index = patch_index.index_patches(numbered, weights)
     p, dim, least = index.n_patches, index.dim, options.motions.points_needed(index.dim)
     pairs = _compared_pairs(index, edges, connected=not apart)
     component = components(pairs, p)
@@ -132,7 +123,7 @@ def _align(
     else:
         solve = partial(synchronise_levels, p=p)
     result = solve(statistics, pairs, options=options, executor=executor, progress=progress, extents=extents)
-    return replace(result, n_stranded=len(stranded_nodes(node_sets, result.left_out))), component
+    return replace(result, n_stranded=len(patch_index.stranded_nodes(node_sets, result.left_out))), component
 
 
 def align_statistics(
@@ -181,7 +172,7 @@ def align_statistics(
             f"there are {len(given)} edges and the statistics of {len(statistics)} overlaps; give one each."
         )
     called: Sequence[object] = range(p) if names is None else names
-    check_connected(given, called)
+    patch_index.check_connected(given, called)
     check_statistics(statistics, given, least=options.motions.points_needed(statistics.dim), names=called)
     if p == 1:
         return Alignment.identity(1, statistics.dim)
@@ -199,11 +190,11 @@ def _compared_pairs(index: PatchIndex, edges: npt.ArrayLike | None, *, connected
     if edges is None:
         node_sets = [index.nodes[k] for k in names]
         pairs = overlapping_pairs(node_sets, dim + 1)
-        check_connected(pairs, names, node_sets=node_sets, dim=dim)
+        patch_index.check_connected(pairs, names, node_sets=node_sets, dim=dim)
         return pairs
     pairs = np.sort(checked_pairs(edges, len(names)), axis=1)
     if connected:
-        check_connected(pairs, names)
+        patch_index.check_connected(pairs, names)
     return pairs
 
 

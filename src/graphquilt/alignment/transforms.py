@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.fit import EdgeTable, Fit, FrameFit
-from graphquilt.alignment.measuring import measure_overlaps
 from graphquilt.alignment.patch_index import PatchLike, index_patches
 from graphquilt.alignment.relative import check_statistics, edge_errors, relative_transforms
-from graphquilt.alignment.statistics import check_layout, load_value
+from graphquilt.alignment.statistics import check_layout, load_value, measure_overlaps
 from graphquilt.alignment.verdict import verdict
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.drawing import network_svg

@@ -166,6 +166,11 @@ class Graph:
         return len(self.indptr) - 1
 
     @property
+    def ids(self) -> AnyArray:
+        """The name of each node, (n,): ``node_ids``, or 0..n-1."""
+        return np.arange(self.n_nodes) if self.node_ids is None else np.asarray(self.node_ids)
+
+    @property
     def n_entries(self) -> int:
         """Number of stored entries, the length of ``indices``: an undirected edge has two, a self loop one."""
         return len(self.indices)
@@ -285,8 +290,6 @@ class Graph:
         >>> part.n_nodes, nodes.tolist()
         (2, [1, 2])
         """
-        if self.n_nodes == 0:
-            raise InputError("the graph has no nodes, and no largest component.")
         nodes = np.flatnonzero(self.largest_component_ranks() >= 0)
         return self if len(nodes) == self.n_nodes else self.subgraph(nodes), nodes
 
@@ -295,15 +298,16 @@ class Graph:
 
         The edges are read once, in order; memory is 4 bytes per node below 2^31 nodes.
         """
+        if self.n_nodes == 0:
+            raise InputError("the graph has no nodes, and no largest component.")
         ranks = np.empty(self.n_nodes, dtype=index_type(self.n_nodes))
         sizes = np.zeros(kernels.components(self.indptr, self.indices, ranks), dtype=np.int64)
         for start in range(0, self.n_nodes, _PIECE):
             numbers, counts = np.unique(ranks[start : start + _PIECE], return_counts=True)
             sizes[numbers] += counts
-        if len(sizes):
-            members = ranks == sizes.argmax()
-            ranks[:] = -1
-            ranks[members] = np.arange(sizes.max(), dtype=ranks.dtype)
+        members = ranks == sizes.argmax()
+        ranks[:] = -1
+        ranks[members] = np.arange(sizes.max(), dtype=ranks.dtype)
         return ranks
 
     def quotient(self, labels: npt.ArrayLike) -> Graph:

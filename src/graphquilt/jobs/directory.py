@@ -39,8 +39,8 @@ from graphquilt.files.checksums import (
     read_sealed,
     seal,
     sealed_text,
+    stamp,
 )
-from graphquilt.files.stamps import stamp
 from graphquilt.files.writing import folder_lock
 from graphquilt.jobs.store import Record, Store, store_folder
 from graphquilt.jobs.versions import NEXT, put_in_place

@@ -5,7 +5,7 @@ the share of each node's edges that lie inside a patch.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -19,7 +19,7 @@ from graphquilt.graph import Graph, group, short_labels
 from graphquilt.graph.kernels import join_ends
 from graphquilt.patches import kernels
 from graphquilt.patches.graph import PatchGraph, disconnected_error
-from graphquilt.patches.patch import LazySequence, NodeSets
+from graphquilt.patches.patch import NodeSets, OnDemand
 from graphquilt.patches.sparsify import EdgeWeight, Resistance, conductance, sparsify
 from graphquilt.progress import ProgressCallback, report
 
@@ -313,20 +313,6 @@ def _shares(graph: Graph, patch_graph: PatchGraph) -> Iterator[Float64Array]:
         yield np.where(totals > 0, inside / np.maximum(totals, 1), 1.0)
 
 
-class _CoverageWeights(LazySequence[Float64Array]):
-    """The weights of the rows of all patches, computed on demand; a row takes two bytes."""
-
-    def __init__(self, shares: Iterable[Float64Array], power: float) -> None:
-        self._shares = [np.rint(share * _UNIT).astype(np.uint16) for share in shares]
-        self._power = power
-
-    def __len__(self) -> int:
-        return len(self._shares)
-
-    def _item(self, k: int) -> Float64Array:
-        return np.maximum(self._shares[k] / _UNIT, LEAST) ** self._power
-
-
 def coverage_weights(graph: Graph, patch_graph: PatchGraph, *, power: float) -> Sequence[Float64Array]:
     """Return the weight of each row of each patch: its coverage, but at least 0.01, to the given power.
 
@@ -339,4 +325,5 @@ def coverage_weights(graph: Graph, patch_graph: PatchGraph, *, power: float) -> 
     >>> coverage_weights(path, PatchGraph.from_patches([[0, 1, 2], [2, 3]]), power=2)[1].tolist()
     [0.25, 1.0]
     """
-    return _CoverageWeights(_shares(graph, patch_graph), power)
+    shares = [np.rint(share * _UNIT).astype(np.uint16) for share in _shares(graph, patch_graph)]
+    return OnDemand(len(shares), lambda k: np.maximum(shares[k] / _UNIT, LEAST) ** power)

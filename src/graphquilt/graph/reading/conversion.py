@@ -37,10 +37,8 @@ def from_networkx(network: Any, *, weight: str | None = None, duplicates: Duplic
     """
     if weight is None and (others := _number_attributes(network)):
         logger.warning(
-            "the edges of this NetworkX graph have no weight, but %s, which is not used. To use it: "
-            "graphquilt.graph.from_networkx(graph, weight=%r).",
-            ", ".join(map(repr, others[:5])),
-            others[0],
+            f"the edges of this NetworkX graph have no weight, but {', '.join(map(repr, others[:5]))}, which is not "
+            f"used. To use it: graphquilt.graph.from_networkx(graph, weight={others[0]!r})."
         )
     names = list(network.nodes())
     number = {name: k for k, name in enumerate(names)}
@@ -162,21 +160,13 @@ def _edge_type(data: Any, given: tuple[str, str, str] | None) -> tuple[str, str,
 def array_columns(path: Path | None, edges: AnyArray, weights: AnyArray | None = None) -> Columns:
     """Return the edges in an array (2, m) or (m, 2); a third column (m, 3) is their weight."""
     m, *others = edges.shape or (0,)
-    if path is None and weights is None and edges.shape == (2, 2):
+    if path is None and others == [m] and m > 1 and weights is None:
         raise InputError(
-            "an array of 2 × 2 may be two edges in its rows or in its columns: give the edges as a list of tuples."
+            f"an array of {m} × {m} may be a matrix, which is given as scipy.sparse.csr_array(matrix), or edges in its "
+            "rows or columns: give those as a list of tuples."
         )
     if path is None and others == [3] and m != 2:
-        if m == 3:
-            raise InputError(
-                "an array of 3 × 3 may be three edges with weights or a matrix: give the edges as a list of tuples, or "
-                "the matrix as scipy.sparse.csr_array."
-            )
         edges, weights = edges[:, :2], edges[:, 2]
-    if path is None and others == [m] and m > 2:
-        raise InputError(
-            f"an array of {m} × {m} looks like an adjacency matrix; give it as scipy.sparse.csr_array(matrix)."
-        )
     if path is None and edges.dtype.kind in "fOUS":
         edges = _ids(edges)
     if edges.dtype.kind == "U" and edges.ndim == 2 and 2 in edges.shape:

@@ -17,31 +17,17 @@ from graphquilt.errors import FormatError, InputError
 from graphquilt.files import check_memory, load_arrays, open_archive
 from graphquilt.graph.checks import saved_sparse
 from graphquilt.graph.files import open_array, sparse_features
+from graphquilt.graph.reading import conversion
+from graphquilt.graph.reading import ids as naming
 from graphquilt.graph.reading.assembly import Columns, Duplicates, assemble
-from graphquilt.graph.reading.conversion import (
-    array_columns,
-    from_igraph,
-    from_networkx,
-    from_pyg,
-    list_columns,
-    to_numpy,
-)
 from graphquilt.graph.reading.edge_columns import BadRows, EdgeRows, EdgeTable, IdKind
-from graphquilt.graph.reading.ids import (
-    Census,
-    begins_with_names,
-    collect_runs,
-    place_of,
-    settle_kind,
-    signed,
-    sort_names,
-    text_ids,
-)
 from graphquilt.graph.reading.node_tables import NodeRows, add_node_tables, open_features, open_labels
 from graphquilt.graph.reading.sources import (
     ArrowFrame,
     TextOptions,
     frame_edges,
+    is_frame,
+    is_parquet,
     open_text,
     parquet_table,
 )
@@ -167,10 +153,10 @@ def _read_file(
     if path.is_dir():
         return Graph.open(path)
     if path.suffix == ".npy":
-        return array_columns(path, open_array(path))
+        return conversion.array_columns(path, open_array(path))
     if path.suffix == ".npz":
         return _read_npz(path)
-    if path.suffix in (".parquet", ".pq"):
+    if is_parquet(path):
         return _read_table(parquet_table([path], path, columns, 1 << 20), bad_rows, n_nodes)
     return _read_table(open_text(path, columns, text), bad_rows, n_nodes)
 
@@ -186,18 +172,18 @@ def _read_table(table: EdgeTable, bad_rows: BadRows, n_nodes: int | None) -> Col
         tally.close(bad_rows)
         if not parts:
             raise FormatError(f"{table.where} is empty: it holds no edges.")
-        source, target = (signed(table.where, np.concatenate([part[k] for part in parts])) for k in (0, 1))
+        source, target = (naming.signed(table.where, np.concatenate([part[k] for part in parts])) for k in (0, 1))
         weights = None if parts[0][2] is None else np.concatenate([w for *_, w in parts if w is not None])
         return Columns(source, target, weights)
-    run, census = next(collect_runs(batches), None), Census(table.ids)
+    run, census = next(naming.collect_runs(batches), None), naming.Census(table.ids)
     if run is not None:
         census.count(run)
-    kind = settle_kind(table, tally, census, bad_rows)
+    kind = naming.settle_kind(table, tally, census, bad_rows)
     assert run is not None  # there are rows that can be used
     again = table.below_header if kind == "text" else None
-    if again is not None and begins_with_names(run.ends.shape[1], np.bincount(run.ends.ravel()), [run.ends]):
+    if again is not None and naming.begins_with_names(run.ends.shape[1], np.bincount(run.ends.ravel()), [run.ends]):
         return _read_table(again(), bad_rows, n_nodes)
-    names, ranks = sort_names(run.names, kind)
+    names, ranks = naming.sort_names(run.names, kind)
     ends, weights = run.ends, run.weights
     del run  # with the names in another order
     pa.default_memory_pool().release_unused()
@@ -207,7 +193,7 @@ def _read_table(table: EdgeTable, bad_rows: BadRows, n_nodes: int | None) -> Col
     if kind != "text" and n_nodes is not None:
         ids = names[ranks]
         return Columns(ids[ends[0]], ids[ends[1]], weights)
-    ids = text_ids(place_of(table), names) if kind == "text" else names
+    ids = naming.text_ids(table.where, names) if kind == "text" else names
     ranks = ranks.astype(np.int32)
     plain = kind != "text" and len(ids) and bool(ids[0] == 0) and bool(ids[-1] == len(ids) - 1)
     source, target = ranks[ends[0]], ranks[ends[1]]
@@ -253,7 +239,7 @@ def _read_npz(path: Path) -> Columns:
             raise FormatError(f"{path}: {word} is {kind}; it must have one row per node or edge. Write it again.")
     labels, ids = arrays.get("y"), arrays.get("node_id")
     n_nodes = next((values.shape[0] for values in (features, labels, ids) if values is not None), None)
-    edges = array_columns(path, arrays[name], arrays.get("edge_weight"))
+    edges = conversion.array_columns(path, arrays[name], arrays.get("edge_weight"))
     return replace(edges, n_nodes=n_nodes, features=features, labels=labels, node_ids=ids)
 
 
@@ -270,16 +256,16 @@ def _read_object(
     if isinstance(edges, Graph | sp.sparray | sp.spmatrix):
         return edges if isinstance(edges, Graph) else Graph(edges)
     if hasattr(edges, "edge_types") or (hasattr(edges, "edge_index") and hasattr(edges, "num_nodes")):
-        return from_pyg(edges, directed=directed, duplicates=duplicates)
+        return conversion.from_pyg(edges, directed=directed, duplicates=duplicates)
     if hasattr(edges, "get_edgelist"):
-        return from_igraph(edges, duplicates=duplicates)
+        return conversion.from_igraph(edges, duplicates=duplicates)
     if all(hasattr(edges, name) for name in ("nodes", "edges", "is_directed")):
         weighted = any("weight" in attributes for *_, attributes in edges.edges(data=True))
-        return from_networkx(edges, weight="weight" if weighted else None, duplicates=duplicates)
-    if hasattr(edges, "__arrow_c_stream__") or (hasattr(edges, "columns") and hasattr(edges, "iloc")):
+        return conversion.from_networkx(edges, weight="weight" if weighted else None, duplicates=duplicates)
+    if is_frame(edges):
         return _read_table(frame_edges("the table", edges, columns), bad_rows, n_nodes)
     if isinstance(edges, np.ndarray | list | tuple) or hasattr(edges, "detach"):
         refuse_masked(edges=edges)
         pairs = isinstance(edges, list) and edges and all(isinstance(edge, tuple) for edge in edges)
-        return list_columns(edges) if pairs else array_columns(None, to_numpy(edges))
+        return conversion.list_columns(edges) if pairs else conversion.array_columns(None, conversion.to_numpy(edges))
     raise InputError(f"edges are {_TAKEN}; not {type(edges).__name__}.")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray, BoolArray, Float64Array, Int64Array
+from graphquilt.arrays import AnyArray, BoolArray, Float64Array, Int64Array, pieces
 from graphquilt.errors import FormatError
 from graphquilt.graph.reading.edge_columns import BadRows, EdgeRows, EdgeTable, IdKind, RowTally
 from graphquilt.graph.reading.tables import Place
@@ -235,55 +235,37 @@ def integer_ids(column: pa.Array | pa.ChunkedArray, *, padded: bool = False) -> 
     return numbers if len(column) else None
 
 
-def place_of(table: EdgeTable) -> Callable[[str], str]:
-    """Return what finds the first row that has an id, by reading the table again."""
-    import pyarrow as pa
-    from pyarrow import compute as pc
-
-    def find(name: str) -> str:
-        wanted = pa.array([name], pa.large_string())
-        for rows in table.batches(table.tally()):
-            hits = [pc.index_in(wanted, value_set=ids.cast(pa.large_string()))[0] for ids in (rows.source, rows.target)]
-            found = [hit.as_py() for hit in hits if hit.is_valid]
-            if found:
-                return f"{table.where}, {table.unit} {rows.places()[min(found)]}"
-        return str(table.where)
-
-    return find
-
-
-def check_room(where: str, *, longest: int, n_ids: int, total: int) -> None:
-    """Refuse text ids of ``total`` letters, the ``longest`` of which is at ``where``, that do not fit in an array.
+def check_text(
+    where: Place, column: pa.Array | pa.ChunkedArray, seen: tuple[int, int, int] = (1, 0, 0)
+) -> tuple[int, int, int]:
+    """Refuse text ids with a NUL, or that do not fit in an array; return the longest, their number and all letters.
 
     NumPy gives every text the room of the longest: one long id among many short ones may need a thousand times the
-    memory of the file.
+    memory of the file. ``seen`` is what was returned for ids before these.
     """
-    room = 4 * longest * n_ids
-    if room > max(1 << 28, 64 * total):
-        raise FormatError(
-            f"{where}: an id has {longest} letters, and {n_ids} ids with as much room for each take {room / 1e9:.1f} "
-            "GB. Shorten the long ids, or number them."
-        )
-
-
-def text_ids(where: Place | Callable[[str], str], column: pa.ChunkedArray | pa.Array) -> AnyArray:
-    """Return a column of text as an array of text; ``where`` is the table, or tells where an id of it stands."""
     from pyarrow import compute as pc
 
-    def place(row: int) -> str:
-        return where(column[row].as_py()) if callable(where) else f"{where}, row {row}"
-
-    lengths = np.asarray(pc.utf8_length(column))
-    longest = int(lengths.max(initial=1))
-    if 4 * longest * len(lengths) > 1 << 27:
-        total = int(lengths.sum(dtype=np.int64))
-        check_room(place(int(lengths.argmax())), longest=longest, n_ids=len(lengths), total=total)
     nul = pc.index(pc.match_substring(column, "\0"), True).as_py()
     if nul >= 0:
-        raise FormatError(f"{place(nul)}: the id {column[nul].as_py()[:80]!r} has a NUL in it. Remove it.")
-    ids = np.empty(len(column), dtype=f"U{longest}")
-    for start in range(0, len(column), _PIECE):
-        ids[start : start + _PIECE] = column.slice(start, _PIECE).to_pylist()
+        raise FormatError(f"{where}: the id {column[nul].as_py()[:80]!r} has a NUL in it. Remove it.")
+    lengths = np.asarray(pc.utf8_length(column))
+    longest, n_ids = max(seen[0], int(lengths.max(initial=1))), seen[1] + len(lengths)
+    total = seen[2] + int(lengths.sum(dtype=np.int64))
+    room = 4 * longest * n_ids
+    if room > max(1 << 28, 64 * total):
+        name = column[int(lengths.argmax())].as_py()
+        raise FormatError(
+            f"{where}: an id has {longest} letters ({name[:20]!r}…), and {n_ids} ids with as much room for each take "
+            f"{room / 1e9:.1f} GB. Shorten the long ids, or number them."
+        )
+    return longest, n_ids, total
+
+
+def text_ids(where: Place, column: pa.ChunkedArray | pa.Array) -> AnyArray:
+    """Return a column of text as an array of text."""
+    ids = np.empty(len(column), dtype=f"U{check_text(where, column)[0]}")
+    for here in pieces(len(column), _PIECE):
+        ids[here] = column[here].to_pylist()
     return ids
 
 
