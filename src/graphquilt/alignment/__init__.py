@@ -1,6 +1,6 @@
 """Turn patches, each in its own coordinates, into one global embedding, and say how good the fit is.
 
-``measuring`` compares patches and gives ``statistics``; ``synchronisation`` and ``rotations`` find the transforms,
+``statistics`` has what two patches say of each other; ``synchronisation`` and ``rotations`` find the transforms,
 ``hierarchy`` level by level; ``transforms`` holds the result and ``verdict`` puts it into words. ``centroids`` makes
 the embedding. ``solve`` has the public functions.
 """

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from graphquilt.alignment import patch_index
 from graphquilt.alignment.hierarchy import synchronise_levels, synchronise_parts
-from graphquilt.alignment.patch_index import PatchesLike, PatchIndex, PatchLike
+from graphquilt.alignment.patch_index import PatchesLike, PatchLike
 from graphquilt.alignment.relative import check_statistics, patch_extents
 from graphquilt.alignment.statistics import OverlapStatistics, measure_overlaps
 from graphquilt.alignment.synchronisation import AlignOptions
@@ -109,7 +109,14 @@ def _align(
     numbered = patch_index.keep_open(patch_index.with_numbers(patches))
     index = patch_index.index_patches(numbered, weights)
     p, dim, least = index.n_patches, index.dim, options.motions.points_needed(index.dim)
-    pairs = _compared_pairs(index, edges, connected=not apart)
+    if edges is None:  # every pair of patches that shares at least d + 1 nodes
+        sets = [*index.nodes]
+        pairs = overlapping_pairs(sets, dim + 1)
+        patch_index.check_connected(pairs, range(p), node_sets=sets, dim=dim)
+    else:
+        pairs = np.sort(checked_pairs(edges, p), axis=1)
+        if not apart:
+            patch_index.check_connected(pairs, range(p))
     component = components(pairs, p)
     if p == 1:
         return Alignment.identity(1, dim), component
@@ -179,23 +186,6 @@ def align_statistics(
     statistics, pairs = statistics.flipped(given[:, 0] > given[:, 1]), np.sort(given, axis=1)
     result = synchronise_levels(statistics, pairs, p, options, executor=executor, progress=progress)
     return replace(result, n_stranded=-1 if len(result.left_out) else 0)
-
-
-def _compared_pairs(index: PatchIndex, edges: npt.ArrayLike | None, *, connected: bool) -> Int64Array:
-    """Return the patch edges ``(m, 2)`` with i < j, which must join all patches if they are to be ``connected``.
-
-    Without ``edges``, every pair of patches that shares at least d + 1 nodes is one.
-    """
-    names, dim = range(index.n_patches), index.dim
-    if edges is None:
-        node_sets = [index.nodes[k] for k in names]
-        pairs = overlapping_pairs(node_sets, dim + 1)
-        patch_index.check_connected(pairs, names, node_sets=node_sets, dim=dim)
-        return pairs
-    pairs = np.sort(checked_pairs(edges, len(names)), axis=1)
-    if connected:
-        patch_index.check_connected(pairs, names)
-    return pairs
 
 
 def align_components(

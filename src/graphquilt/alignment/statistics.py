@@ -82,7 +82,8 @@ class OverlapStatistics:
         for field in fields(self):
             value = getattr(self, field.name)
             refuse_masked(**{field.name: value})
-            object.__setattr__(self, field.name, _numbers(field.name, np.asanyarray(value)))
+            array, single = np.asanyarray(value), field.name == "products"
+            object.__setattr__(self, field.name, as_numbers(field.name, array, field.name == "counts", single=single))
         m, d = len(self.counts) if self.counts.ndim else 0, (0, *self.means.shape)[-1]
         expected = {"counts": (m,), "sizes": (m,), "means": (m, 2, d), "spreads": (m, 2), "products": (m, d, d)}
         shapes = {name: getattr(self, name).shape for name in ARRAYS}
@@ -190,11 +191,11 @@ def slack(products: FloatArray) -> float:
     return 1e-3 if products.dtype == np.float32 else 1e-6
 
 
-def _numbers(name: str, array: AnyArray) -> AnyArray:
-    whole = name == "counts"
+def as_numbers(name: str, array: AnyArray, whole: bool, *, single: bool = False) -> AnyArray:
+    """Return an array in 64-bit numbers, ``whole`` or floats, or as it is in the ``single`` precision allowed."""
     if array.dtype.kind not in ("iu" if whole else "iuf"):
-        raise InputError(f"the {name} of overlaps are {'whole ' if whole else ''}numbers, not {array.dtype}.")
-    single = name == "products" and array.dtype == np.float32
+        raise InputError(f"the {name} are {'whole ' if whole else ''}numbers, not {array.dtype}.")
+    single = single and array.dtype == np.float32
     return array.astype(np.int64 if whole else np.float32 if single else np.float64, copy=False)
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from graphquilt.alignment.fit import EdgeTable, Fit, FrameFit
 from graphquilt.alignment.patch_index import PatchLike, index_patches
 from graphquilt.alignment.relative import check_statistics, edge_errors, relative_transforms
-from graphquilt.alignment.statistics import check_layout, load_value, measure_overlaps
+from graphquilt.alignment.statistics import as_numbers, check_layout, load_value, measure_overlaps
 from graphquilt.alignment.verdict import verdict
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.drawing import network_svg
@@ -150,7 +150,9 @@ class Alignment(Fit):
         """Undo ``to_arrays``, or raise FormatError; other arrays are ignored."""
         check_layout(arrays, ARRAYS, version=FORMAT, what=WHAT, remedy=REMEDY)
         try:
-            a = {name: _numbers(name, np.asarray(arrays[name])) for name in ARRAYS}
+            a = {name: as_numbers(name, np.asarray(arrays[name]), whole=name in INTEGERS) for name in ARRAYS}
+            if bad := [name for name in ARRAYS if not np.isfinite(a[name]).all()]:
+                raise InputError(f"its {bad[0]} are not finite.")
             robust, free = _flags(arrays, "robust", ()), _flags(arrays, "motions", (3,))
             values: dict[str, Any] = {name: a[name] for name in ("scales", "rotations", "translations", "eigenvalues")}
             values |= {name: float(a[name]) for name in FIGURES}
@@ -189,17 +191,6 @@ class Alignment(Fit):
         return f"Alignment({self.n_patches} patches, dim={self.dim}, {len(self.edges)} edges{worst})"
 
 
-def _numbers(name: str, array: AnyArray) -> AnyArray:
-    """Return an array of a file as the numbers that an alignment has under this name."""
-    whole = name in INTEGERS
-    if array.dtype.kind not in ("iu" if whole else "iuf"):
-        raise InputError(f"its {name} are {array.dtype} and not {'whole ' if whole else ''}numbers.")
-    numbers = array.astype(np.int64 if whole else np.float64)
-    if not np.isfinite(numbers).all():
-        raise InputError(f"its {name} are not finite.")
-    return numbers
-
-
 def _flags(arrays: Mapping[str, AnyArray], name: str, shape: tuple[int, ...]) -> Any:
     """Return what is true or false in a file; None if it is not there."""
     values = np.asarray(arrays.get(name, np.zeros(shape, dtype=bool)))
@@ -227,9 +218,8 @@ def with_fixed_frame(alignment: Alignment) -> Alignment:
 def place_patch(patches: Sequence[PatchLike], new_patch: PatchLike, alignment: Alignment) -> Alignment:
     """Return ``alignment`` with a new patch, placed against every other that shares at least d + 1 nodes with it.
 
-    Its rotation solves its own row of the eigenproblem with all other rows fixed, S = polar(sum_j w_j R_j S_j); its
-    scale and translation are the weighted means of those that fit its neighbours. The ``drift`` grows by a bound on the
-    distance to the rotations of a full solve.
+    Its rotation solves its own row of the eigenproblem with all others fixed, S = polar(sum_j w_j R_j S_j); its scale
+    and translation are the weighted means of those that fit its neighbours.
     """
     p, dim, motions = alignment.n_patches, alignment.dim, alignment.motions or Motions()
     if len(patches) != p:

@@ -49,11 +49,7 @@ def blocks(array: AnyArray) -> Iterator[AnyArray]:
 def array_checksum(
     array: AnyArray, *, dtype: np.dtype[Any] | None = None, look: Callable[[AnyArray], None] | None = None
 ) -> str:
-    """Return the checksum of the values of an array in C order; its type and shape are not part of it.
-
-    ``look`` is called with every piece: an array on a disk is read only once. With ``dtype``, the checksum is
-    that of the same values in this type.
-    """
+    """Return the checksum of the values of an array in C order, in the type ``dtype``; ``look`` sees every piece."""
     digest = hashlib.sha256()
     for block in blocks(array):
         values = block if dtype is None else block.astype(dtype, copy=False)
@@ -81,13 +77,10 @@ def is_size(value: object) -> TypeGuard[int]:
 
 def is_array_entry(entry: object) -> bool:
     """Return whether a value from a JSON file says ``shape`` and ``dtype`` of an array of plain values."""
-    if not isinstance(entry, dict) or not isinstance(entry.get("shape"), list) or len(entry["shape"]) > _MOST_AXES:
+    shape, dtype = (entry.get("shape"), entry.get("dtype")) if isinstance(entry, dict) else (None, None)
+    if not isinstance(shape, list) or len(shape) > _MOST_AXES or not all(map(is_size, shape)):
         return False
-    return (
-        all(map(is_size, entry["shape"]))
-        and isinstance(entry.get("dtype"), str)
-        and bool(_DTYPE.fullmatch(entry["dtype"]))
-    )
+    return isinstance(dtype, str) and _DTYPE.fullmatch(dtype) is not None
 
 
 def seal(content: Mapping[str, object]) -> dict[str, object]:
@@ -103,14 +96,7 @@ def sealed_text(content: Mapping[str, object]) -> str:
 
 
 def read_sealed(path: Path) -> tuple[dict[str, object], bool]:
-    """Read a JSON file, and return its content and whether its checksum is right.
-
-    Raises
-    ------
-    FormatError
-        It is not a JSON object, or nothing that graphquilt can have written: nested too deeply, or with numbers that
-        are too long.
-    """
+    """Read a JSON object, and return its content and whether its checksum is right."""
     return sealed_content(path.read_bytes(), str(path))
 
 
@@ -139,10 +125,7 @@ def is_settled(mark: list[int], now: int) -> bool:
 
 
 def remember(folder: Path, checksums: Mapping[str, str]) -> None:
-    """Note that the files of a large graph are whole, right after they were written.
-
-    Files with times in the future, because the clock was set back, are not noted.
-    """
+    """Note that the files of a large graph are whole, right after they were written, unless the clock was set back."""
     marks = {name: stamp(folder / f"{name}.npy") for name in checksums}
     end = time.monotonic() + _LONGEST_TICK
     while _is_large(marks) and not all(is_settled(mark, time.time_ns()) for mark in marks.values()):
@@ -184,8 +167,7 @@ def _note(folder: Path) -> dict[str, object]:
 def reference(path: Path) -> dict[str, object]:
     """Return how a graph folder names an array in a ``.npy`` file elsewhere.
 
-    ``sha256`` is that of the size of the file and of 64 pieces of it, evenly spaced, of 64 kB each: enough to tell one
-    file from another, but not to find one changed value.
+    ``sha256`` is that of its size and 64 samples: enough to tell one file from another, not to find a changed value.
     """
     place = path.absolute()
     try:
@@ -194,13 +176,8 @@ def reference(path: Path) -> dict[str, object]:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
     if not array.flags.c_contiguous or array.ndim != 2:
         raise InputError(f"{path} has shape {array.shape}; features are rows one after the other, one per node.")
-    return {
-        "shape": list(array.shape),
-        "dtype": array.dtype.str,
-        "sha256": _sampled_checksum(place),
-        "path": str(place),
-        "stamp": stamp(place)[:2],
-    }
+    entry = {"shape": list(array.shape), "dtype": array.dtype.str, "sha256": _sampled_checksum(place)}
+    return {**entry, "path": str(place), "stamp": stamp(place)[:2]}
 
 
 def large_file(array: object) -> Path | None:

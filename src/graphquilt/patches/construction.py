@@ -28,10 +28,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a patch may grow, which keeps any of them from absorbing most of the graph.
+    """How far a patch may grow: on heavy-tailed graphs one, the centre of a star, would absorb most of the graph.
 
-    On heavy-tailed graphs the maximum spanning tree of Algorithm 1 is a star, and the patch at its centre would take
-    nodes from every other cluster. ``Limits.none()`` is the paper's plain rule.
+    ``Limits.none()`` is the paper's plain rule.
 
     Parameters
     ----------
@@ -160,11 +159,8 @@ def patch_graph(
         "edges_reseeded": reseeded,
     }
     if len(overgrown):
-        largest = patch_sizes.max()
-        message = (
-            "%d patches grew beyond %g times their cluster, the largest to %d nodes: the clusters leave no other way"
-        )
-        logger.warning(message, len(overgrown), limits.growth, largest)
+        grew = f"{len(overgrown)} patches grew beyond {limits.growth:g} times their cluster, the largest to"
+        logger.warning(f"{grew} {patch_sizes.max()} nodes: the clusters leave no other way")
     return PatchGraph(sets, sparse.edges, graph.n_nodes, components, history)
 
 
@@ -181,9 +177,8 @@ class OverlapTargets:
 def allocate_overlap(edges: Int64Array, sizes: Int64Array, overlap: tuple[int, int], limits: Limits) -> OverlapTargets:
     """Divide each edge's overlap between its two patches, within the growth that each is allowed.
 
-    Each side takes half, unless the growth that its patch is allowed, divided evenly among its edges, is less: then the
-    other side takes the rest, if its own limit and the cluster allow it. If neither may, both take their half all the
-    same, and the patch is listed in ``patches_beyond_growth``.
+    Each side takes half, unless its share of the growth of its patch is less: then the other side takes the rest, if
+    its own limit and the cluster allow it. If neither may, both take their half, and ``patches_beyond_growth`` says so.
     """
     least, most = overlap
     half = np.array([smallest_cluster(overlap), least // 2])
@@ -222,12 +217,10 @@ def expand(
     seeds: np.random.SeedSequence,
     progress: ProgressCallback | None = None,
 ) -> tuple[NodeSets, int]:
-    """Grow every patch into the clusters it is joined to (Algorithm 2).
+    """Grow every patch into the clusters it is joined to (Algorithm 2); count exhausted frontiers, seeded again.
 
-    Clusters are disjoint, and each pair (i, j) has its own random stream, so the order of the pairs does not matter.
     First, one scan of each cluster's edges finds where its patch touches the others; then every patch that needs more
-    nodes of a cluster grows inside it, ring by ring. Return the patches, and the number of pairs whose frontier was
-    exhausted and had to be seeded again.
+    nodes of a cluster grows inside it, ring by ring. Each pair (i, j) has its own random stream.
     """
     clusters = labels, *group(labels)
     p = len(clusters[2]) - 1

@@ -202,10 +202,8 @@ class PatchGraph:
         try:
             nodes, n_nodes, edges, starts = (arrays[name] for name in ("nodes", "n_nodes", "edges", "starts"))
             components, report = str(arrays["components"]), dict(json.loads(str(arrays["report"])))
-            whole = {array.dtype.kind for array in (n_nodes, edges, starts)} <= {"i", "u"}
-            if not whole or n_nodes.shape or starts.ndim != 1 or len(starts) == 0:
-                kinds = ", ".join(f"{array.dtype} {array.shape}" for array in (n_nodes, edges, starts))
-                raise ValueError(f"its number of nodes, edges and starts are {kinds}")
+            if n_nodes.dtype.kind not in "iu" or n_nodes.shape:
+                raise ValueError(f"its number of nodes is {n_nodes.dtype} {n_nodes.shape}")
             if components not in ("error", "each"):
                 raise ValueError(f"its components are {components[:20]!r}")
         except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -274,17 +272,13 @@ def checked_pairs(edges: npt.ArrayLike, p: int) -> Int64Array:
     refuse_masked(edges=edges)
     array = np.asarray(edges) if np.size(edges) else np.empty((0, 2), dtype=np.int64)
     if array.shape[1:] != (2,) or array.dtype.kind not in "iu":
-        raise InputError(
-            f"edges are pairs of patch numbers (m, 2); these have shape {array.shape} and type {array.dtype}."
-        )
-    outside = array[(array < 0).any(axis=1) | (array >= p).any(axis=1)]
-    if len(outside):
-        raise InputError(
-            f"the edge {tuple(outside[0].tolist())} names a patch that is not there; there are {p}, 0 to {p - 1}."
-        )
-    loops = array[array[:, 0] == array[:, 1]]
-    if len(loops):
-        raise InputError(f"the edge {tuple(loops[0].tolist())} joins a patch to itself; drop it.")
+        kind = f"shape {array.shape} and type {array.dtype}"
+        raise InputError(f"edges are pairs of patch numbers (m, 2); these have {kind}.")
+    there = f"names a patch that is not there; there are {p}, 0 to {p - 1}"
+    wrong = ((array < 0) | (array >= p)).any(axis=1), array[:, 0] == array[:, 1]
+    for rows, problem in zip(wrong, (there, "joins a patch to itself; drop it"), strict=True):
+        if rows.any():
+            raise InputError(f"the edge {tuple(array[rows][0].tolist())} {problem}.")
     pairs = np.sort(array.astype(np.int64), axis=1)
     unique, counts = np.unique(pairs[:, 0] * p + pairs[:, 1], return_counts=True)
     if len(unique) < len(pairs):

@@ -168,7 +168,7 @@ def array_columns(path: Path | None, edges: AnyArray, weights: AnyArray | None =
     if path is None and others == [3] and m != 2:
         edges, weights = edges[:, :2], edges[:, 2]
     if path is None and edges.dtype.kind in "fOUS":
-        edges = _ids(edges)
+        edges = id_array(edges)
     if edges.dtype.kind == "U" and edges.ndim == 2 and 2 in edges.shape:
         u, v = (edges[0], edges[1]) if m == 2 else (edges[:, 0], edges[:, 1])
     else:
@@ -186,24 +186,21 @@ def _weights(weights: object) -> AnyArray:
         raise InputError(f"the third column of edges is their weight, a number: {error}.") from None
 
 
-def _ids(edges: AnyArray) -> AnyArray:
+def id_array(ids: AnyArray) -> AnyArray:
     """Return ids as whole numbers or as text, whatever an array holds them in."""
-    if edges.dtype.kind == "f":
-        whole = np.isfinite(edges) & (edges == np.rint(edges)) & (np.abs(edges) < 2.0**53)
-        if not whole.all():
-            value = edges[~whole][0]
-            raise InputError(f"node ids are whole numbers or text; {value} is neither.")
-        return edges.astype(np.int64)
-    if edges.dtype.kind == "O":
-        values = edges.ravel().tolist()
-        if all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in values):
-            if large := next((value for value in values if not -(2**63) <= value < 2**63), None):
-                raise InputError(f"the id {str(large)[:80]} is beyond 64 bits. Number the nodes, or give ids as text.")
-            return edges.astype(np.int64)
-        wrong = next((value for value in values if not isinstance(value, str | int | np.integer)), None)
-        if wrong is not None or None in values:
-            raise InputError(f"node ids are whole numbers or text; {wrong!r} is neither.")
-    return edges.astype(str)
+    values, neither = ids.ravel().tolist() if ids.dtype.kind == "O" else [], []
+    if ids.dtype.kind in "iu":
+        return signed(None, ids)
+    if ids.dtype.kind == "f":
+        neither = ids[~(np.isfinite(ids) & (ids == np.rint(ids)) & (np.abs(ids) < 2.0**53))].tolist()
+    elif values and all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in values):
+        if large := next((value for value in values if not -(2**63) <= value < 2**63), None):
+            raise InputError(f"the id {str(large)[:80]} is beyond 64 bits. Number the nodes, or give ids as text.")
+        return ids.astype(np.int64)
+    neither += [value for value in values if not isinstance(value, str | int | np.integer)]
+    if neither:
+        raise InputError(f"node ids are whole numbers or text; {neither[0]!r} is neither.")
+    return ids.astype(np.int64 if ids.dtype.kind == "f" else str)
 
 
 def list_columns(edges: list[tuple[object, ...]]) -> Columns:
@@ -217,7 +214,7 @@ def list_columns(edges: list[tuple[object, ...]]) -> Columns:
     ends = np.empty((len(edges), 2), dtype=object)
     ends[:] = [edge[:2] for edge in edges]
     weights = _weights([edge[2] for edge in edges]) if widths == {3} else None
-    ids = _ids(ends)
+    ids = id_array(ends)
     return Columns(ids[:, 0], ids[:, 1], weights)
 
 
