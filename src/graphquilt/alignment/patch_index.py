@@ -60,9 +60,7 @@ def index_patches(patches: Sequence[PatchLike], weights: Sequence[npt.ArrayLike]
         patch = checked_patch(patches[k], k)
         dim = dim or patch.dim
         if patch.dim != dim:
-            raise InputError(
-                f"patch {k} has {patch.dim} dimensions and patch 0 has {dim}; embed all patches in the same dimension."
-            )
+            raise InputError(f"patch {k} has {patch.dim} dimensions and patch 0 has {dim}; embed all in the same.")
         X = patch.coordinates
         dtype = np.result_type(dtype, X.dtype)
         sizes = np.empty(len(X))
@@ -294,9 +292,8 @@ def _pair(name: str, patch: NamedPatch) -> Vectors:
     if isinstance(patch, str | os.PathLike):
         return read_vectors(Path(patch))
     if isinstance(patch, np.ndarray | list | tuple) and all(isinstance(x, Real) for x in patch):
-        raise InputError(
-            f"{name} is one vector, not {_TAKEN}. A dict of names to vectors is one patch: give a list of such dicts."
-        )
+        remedy = "A dict of names to vectors is one patch: give a list of such dicts."
+        raise InputError(f"{name} is one vector, not {_TAKEN}. {remedy}")
     try:
         if isinstance(patch, Mapping):
             ids = id_array(np.asarray(list(patch)))

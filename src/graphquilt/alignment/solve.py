@@ -175,9 +175,7 @@ def align_statistics(
     p = int(np.max(edges, initial=0)) + 1 if names is None else len(names)
     given = checked_pairs(edges, p)
     if len(given) != len(statistics):
-        raise InputError(
-            f"there are {len(given)} edges and the statistics of {len(statistics)} overlaps; give one each."
-        )
+        raise InputError(f"there are {len(given)} edges and statistics of {len(statistics)} overlaps; give one each.")
     called: Sequence[object] = range(p) if names is None else names
     patch_index.check_connected(given, called)
     check_statistics(statistics, given, least=options.motions.points_needed(statistics.dim), names=called)
@@ -222,10 +220,8 @@ def align_components(
     ([0, 0, 1, 1], 0.0)
     """
     options = AlignOptions(motions=Motions(scale=scale, rotate=rotate, translate=translate), robust=robust)
-    whole, component = _align(
-        patches, edges, options, weights=weights, executor=executor, progress=progress, apart=True
-    )
-    count = int(component.max()) + 1
+    whole, part = _align(patches, edges, options, weights=weights, executor=executor, progress=progress, apart=True)
+    count = int(part.max()) + 1
     if count > 1 and options.motions.free:
         logger.warning("%d components were aligned alone: where one lies relative to another is arbitrary", count)
-    return whole, component
+    return whole, part

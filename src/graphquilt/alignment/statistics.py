@@ -88,9 +88,7 @@ class OverlapStatistics:
         expected = {"counts": (m,), "sizes": (m,), "means": (m, 2, d), "spreads": (m, 2), "products": (m, d, d)}
         shapes = {name: getattr(self, name).shape for name in ARRAYS}
         if shapes != expected or d == 0:
-            raise InputError(
-                f"the statistics of {m} overlaps in {d} dimensions have the shapes {expected}, not {shapes}."
-            )
+            raise InputError(f"the statistics of {m} overlaps in {d} dimensions have shapes {expected}, not {shapes}.")
         self._check_values()
         self._check_products()
 
@@ -234,9 +232,7 @@ def check_layout(arrays: Mapping[str, AnyArray], names: Iterable[str], *, versio
         raise FormatError(f"this is not {what}: it lacks {', '.join(missing)}. {remedy}")
     given = np.asarray(arrays["format"])
     if given.shape or given != version:
-        raise FormatError(
-            f"this is {what} of format {str(given)[:20]}; this version reads {version}. Upgrade graphquilt."
-        )
+        raise FormatError(f"this is {what} of format {given!s:.20}; this version reads {version}. Upgrade graphquilt.")
 
 
 def overlap_statistics(

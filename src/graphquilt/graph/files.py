@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -47,12 +47,12 @@ _ENTRIES = 1 << 22  # edges, or values of other arrays, that are read at once
 _REMEDY = "The folder is damaged: bring back its files, or write the graph again"
 
 _log = logging.getLogger(__name__)
+Folder: TypeAlias = str | PathLike[str]
+Entries: TypeAlias = Mapping[str, Mapping[str, object]]  # shape, dtype and sha256 of arrays by their names
 
 
-def write_description(
-    folder: Path, *, n_nodes: int, n_edges: int, directed: bool, arrays: Mapping[str, Mapping[str, object]]
-) -> None:
-    """Write ``graph.json``: from then on the folder is a graph. ``arrays`` has shape, dtype and sha256 of each."""
+def write_description(folder: Path, *, n_nodes: int, n_edges: int, directed: bool, arrays: Entries) -> None:
+    """Write ``graph.json``: from then on the folder is a graph."""
     sizes = {"n_nodes": n_nodes, "n_edges": n_edges, "directed": directed}
     content = {"format": FORMAT, "version": VERSION, **sizes, "arrays": dict(sorted(arrays.items()))}
     write_text(folder / DESCRIPTION, checksums.sealed_text(content))
@@ -60,7 +60,7 @@ def write_description(
     checksums.remember(folder, here)
 
 
-def save(graph: Graph, folder: str | PathLike[str]) -> None:
+def save(graph: Graph, folder: Folder) -> None:
     """Write ``graph`` to ``folder``; an older graph there stops being one before the first file changes."""
     target = Path(folder)
     with translate_disk_errors(target):
@@ -69,9 +69,7 @@ def save(graph: Graph, folder: str | PathLike[str]) -> None:
         _write(graph, target, _arrays(graph), {})
 
 
-def attach(
-    folder: str | PathLike[str], *, features: Features | Path | None = None, labels: AnyArray | None = None
-) -> None:
+def attach(folder: Folder, *, features: Features | Path | None = None, labels: AnyArray | None = None) -> None:
     """Add features or labels to a graph on disk without writing its edges again.
 
     Features that are the path of a ``.npy`` file stay there: the folder then holds a reference to that file.
@@ -93,9 +91,7 @@ def attach(
         _write(graph, target, ({} if labels is None else {"labels": labels}) | arrays, left | elsewhere)
 
 
-def _write(
-    graph: Graph, target: Path, arrays: Mapping[str, AnyArray], present: Mapping[str, Mapping[str, object]]
-) -> None:
+def _write(graph: Graph, target: Path, arrays: Mapping[str, AnyArray], present: Entries) -> None:
     """Write the arrays, and then the description, which also lists those that are ``present``."""
     entries = dict(present)
     for name, array in arrays.items():
@@ -180,7 +176,7 @@ def open_array(path: Path) -> AnyArray:
         raise FormatError(f"{path} {problem}; write the graph again.") from error
 
 
-def open_graph(folder: str | PathLike[str], *, verify: bool = False) -> Graph:
+def open_graph(folder: Folder, *, verify: bool = False) -> Graph:
     """Open the graph in ``folder``; ``verify`` reads everything, whether or not it has been checked before."""
     source = Path(folder)
     description = _description(source)
@@ -221,7 +217,7 @@ def open_graph(folder: str | PathLike[str], *, verify: bool = False) -> Graph:
     return graph
 
 
-def folder_version(folder: str | PathLike[str]) -> tuple[tuple[int, ...], ...]:
+def folder_version(folder: Folder) -> tuple[tuple[int, ...], ...]:
     """Return sizes, times and inodes of all files of a graph folder: others mean that it must be opened again."""
     source = Path(folder)
     entries = _description(source)["arrays"].items()
@@ -294,9 +290,7 @@ def _check_content(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
     return {name: array_checksum(values, look=looks.get(name)) for name, values in arrays.items()}
 
 
-def save_largest_component(
-    graph: Graph, folder: str | PathLike[str], *, progress: ProgressCallback | None = None
-) -> Graph:
+def save_largest_component(graph: Graph, folder: Folder, *, progress: ProgressCallback | None = None) -> Graph:
     """Write the largest component of ``graph`` to ``folder``, and open it, memory-mapped.
 
     Its ``node_ids`` are those of the nodes in ``graph``. Some 4 bytes of memory are needed per node, below 2^31 nodes;

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -164,8 +164,7 @@ def patch_graph(
     return PatchGraph(sets, sparse.edges, graph.n_nodes, components, history)
 
 
-@dataclass(frozen=True, eq=False)
-class OverlapTargets:
+class OverlapTargets(NamedTuple):
     """How many nodes the first and the second patch of each edge take from the other's cluster."""
 
     need: Int64Array  # (m, 2), at least

@@ -209,9 +209,8 @@ class PatchGraph:
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             problem = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
             raise FormatError(f"this is not a patch graph: {problem}. Make the patches again.") from error
-        return cls(
-            NodeSets(nodes, starts), np.array(edges), int(n_nodes), cast(Literal["error", "each"], components), report
-        )
+        kind = cast(Literal["error", "each"], components)
+        return cls(NodeSets(nodes, starts), np.array(edges), int(n_nodes), kind, report)
 
     def with_settings(self, settings: object) -> PatchGraph:
         """Return the patch graph with the settings it was cut for, which the next steps take as their defaults."""
@@ -248,7 +247,9 @@ def disconnected_error(component: Int64Array, sizes: Int64Array) -> Disconnected
     patches = np.bincount(component)
     nodes = np.bincount(component, weights=sizes).astype(np.int64)
     order = np.argsort(-nodes, kind="stable")
-    named = "; ".join(f"patches {_some(np.flatnonzero(component == c))} with {nodes[c]} nodes" for c in order[:5])
+    members = [np.flatnonzero(component == c) for c in order[:5]]
+    shown = [", ".join(map(str, own[:4])) + f", … ({len(own)} in all)" * (len(own) > 4) for own in members]
+    named = "; ".join(f"patches {own} with {nodes[c]} nodes" for own, c in zip(shown, order, strict=False))
     more = f"; and {len(order) - 5} more" if len(order) > 5 else ""
     return DisconnectedError(
         f"the patch graph falls into {len(patches)} components: {named}{more}. No alignment relates one to another. "
@@ -256,11 +257,6 @@ def disconnected_error(component: Int64Array, sizes: Int64Array) -> Disconnected
         '(--largest-component); or pass components="each" (--each-component) to align each alone, with their placement '
         "arbitrary; or use an embedder with a shared start (--embedder propagation), which puts all in one frame."
     )
-
-
-def _some(patches: Int64Array) -> str:
-    shown = ", ".join(str(k) for k in patches[:4])
-    return shown if len(patches) <= 4 else f"{shown}, … ({len(patches)} in all)"
 
 
 def _spread(values: Int64Array) -> dict[str, float]:

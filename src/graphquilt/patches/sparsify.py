@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -86,12 +86,10 @@ class Resistance:
         return projected_resistance(edges, conductances, n_patches, projections=k, seed=self.seed) * conductances
 
 
-@dataclass(frozen=True, eq=False)
-class Sparsified:
+class Sparsified(NamedTuple):
     """The edges that Algorithm 1 kept."""
 
     edges: Int64Array  # (m, 2), i < j, in lexicographic order
-    weights: Float64Array  # (m,)
     target: int  # number of edges for the mean degree; a degree limit may have allowed fewer
     at_limit: Int64Array  # patches that have reached their degree limit
     beyond_limit: Int64Array  # patches that had to exceed their limit to keep the patch graph connected
@@ -174,7 +172,7 @@ def sparsify(
         if left == 0:
             break
     at_limit = np.flatnonzero(counts >= bound)
-    return Sparsified(edges[chosen], weights[chosen], target, at_limit, beyond)
+    return Sparsified(edges[chosen], target, at_limit, beyond)
 
 
 def _descending(values: Float64Array, count: int) -> Iterator[Int64Array]:

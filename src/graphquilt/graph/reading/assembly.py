@@ -121,11 +121,9 @@ def assemble(
         raise too_large from error
     log_removed(len(source), loops, n, len(indices), differing, directed=directed, duplicates=duplicates)
     weights = None if weights is None else values
-    if directed:
-        directed = not is_symmetric(Graph.from_arrays(indptr, indices, weights).adjacency)
-    return Graph.from_arrays(
-        indptr, indices, weights, features=features, labels=labels, node_ids=names, directed=directed
-    )
+    csr = indptr, indices, weights
+    directed = directed and not is_symmetric(Graph.from_arrays(*csr).adjacency)
+    return Graph.from_arrays(*csr, features=features, labels=labels, node_ids=names, directed=directed)
 
 
 @jit

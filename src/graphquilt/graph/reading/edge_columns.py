@@ -41,8 +41,8 @@ def choose_edge_columns(
     names: Sequence[str] | None,
     width: int,
     *,
-    holds_numbers: Callable[[int], bool],
-    examples: Callable[[int], Sequence[str]],
+    holds_numbers: Callable[[int], bool] = lambda _: False,
+    examples: Callable[[int], Sequence[str]] = lambda _: (),
     third: Collection[str] = WEIGHTS,
 ) -> tuple[int, ...]:
     """Return the positions of source, target and perhaps weight in a table of ``width`` columns.
@@ -116,22 +116,17 @@ def _flag(names: Sequence[str] | None, place: int) -> str:
 
 
 def _positions(where: Place, columns: tuple[Column, ...], names: Sequence[str] | None, width: int) -> tuple[int, ...]:
-    places = tuple(_position(where, column, names, width) for column in columns)
+    for column in columns:
+        if isinstance(column, str) and column not in (names or ()):
+            known = ", ".join(map(repr, names)) if names else f"{counted(width, 'column')} without names"
+            raise InputError(f"{where} has no column {column!r}; it has {known[:500]}.")
+        if not isinstance(column, str) and not 0 <= column < width:
+            remedy = " Put a comma, a tab or a blank between source and target." if width == 1 else ""
+            raise FormatError(f"{where} has {counted(width, 'column')}; column {column} (from 0) is not there.{remedy}")
+    places = tuple(list(names or ()).index(column) if isinstance(column, str) else column for column in columns)
     if len(set(places)) < len(places):
         raise InputError(f"{where}: source, target and weight must differ; {columns} names one column twice.")
     return places
-
-
-def _position(where: Place, column: Column, names: Sequence[str] | None, width: int) -> int:
-    if isinstance(column, str):
-        if names is None or column not in names:
-            known = ", ".join(map(repr, names)) if names else f"{counted(width, 'column')} without names"
-            raise InputError(f"{where} has no column {column!r}; it has {known[:500]}.")
-        return list(names).index(column)
-    if not 0 <= column < width:
-        remedy = " Put a comma, a tab or a blank between source and target." if width == 1 else ""
-        raise FormatError(f"{where} has {counted(width, 'column')}; column {column} (from 0) is not there.{remedy}")
-    return column
 
 
 class Problem(NamedTuple):

@@ -63,14 +63,13 @@ def read_edges(
     Parameters
     ----------
     edges : path, Graph, PyG Data, NetworkX or igraph graph, SciPy sparse matrix, array or list of edges, or DataFrame
-        A graph of NetworkX or igraph has weights where its edges have the attribute ``weight``. An array is (2, m) or
-        (m, 2), whole numbers or text, or (m, 3) with weights; a list has tuples (source, target) or (source, target,
-        weight). A DataFrame is anything that exports Arrow's C stream: pandas, polars, DuckDB, Arrow. A path is that of
-        a graph folder or a file, whose ending tells its kind: ``.parquet``; ``.npy``, an integer array (2, m) or
-        (m, 2); ``.npz``, with ``edge_index`` or ``edges`` and, if there are any, ``edge_weight``, ``x`` (or ``x_data``,
-        ``x_indices``, ``x_indptr``, ``x_shape``), ``y`` and ``node_id``, or what ``scipy.sparse.save_npz`` writes;
-        anything else is text, ``.gz`` or not, with comma, tab, semicolon, bar or blanks between columns, where lines
-        that begin with ``#``, ``%`` or ``//`` are comments. Text is UTF-8, in lines of less than a million letters.
+        Edges of NetworkX or igraph may have the attribute ``weight``. An array is (2, m) or (m, 2), whole numbers or
+        text, or (m, 3) with weights; a list has tuples (source, target) or (source, target, weight). A DataFrame is
+        anything that exports Arrow's C stream: pandas, polars, DuckDB, Arrow. A path is that of a graph folder or a
+        file: ``.parquet``; ``.npy``, an integer array; ``.npz``, with ``edge_index`` or ``edges`` and, if there are
+        any, ``edge_weight``, ``x`` (or ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``), ``y`` and ``node_id``, or
+        what ``scipy.sparse.save_npz`` writes; anything else is text in UTF-8, ``.gz`` or not, with comma, tab,
+        semicolon, bar or blanks between columns, where ``#``, ``%`` or ``//`` begin a comment.
     columns : pair or triple of int or str, optional
         Position (from 0) or name of the source, the target and, if there are to be weights, the weight. By default the
         ends are the columns with names such as source and target, or the first two of a table without names; a table
@@ -124,9 +123,7 @@ def read_edges(
         options = {"header": header, "delimiter": delimiter, "ids": None if ids == "auto" else ids}
         if named := [name for name, value in options.items() if value is not None]:
             raise InputError(f"{' and '.join(named)} say how a text file is read, and these edges are not in a file.")
-        given = _read_object(
-            edges, columns, directed=directed, bad_rows=bad_rows, duplicates=duplicates, n_nodes=n_rows
-        )
+        given = _read_object(edges, columns, n_rows, directed=directed, bad_rows=bad_rows, duplicates=duplicates)
     if isinstance(given, Graph):
         if n_nodes is not None and n_nodes != given.n_nodes:
             raise InputError(f"n_nodes is {n_nodes}, and the graph has {given.n_nodes} nodes already; leave it out.")
@@ -246,11 +243,11 @@ def _read_npz(path: Path) -> Columns:
 def _read_object(
     edges: Any,
     columns: tuple[int | str, ...] | None,
+    n_nodes: int | None,
     *,
     directed: bool,
     bad_rows: BadRows,
     duplicates: Duplicates,
-    n_nodes: int | None,
 ) -> Graph | Columns:
     """Return a graph as it is, and an edge list that has yet to be assembled as columns."""
     if isinstance(edges, Graph | sp.sparray | sp.spmatrix):

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, Int64Array, pieces
 from graphquilt.errors import FormatError
-from graphquilt.graph.reading.edge_columns import BadRows, EdgeRows, EdgeTable, IdKind, RowTally
+from graphquilt.graph.reading.edge_columns import BadRows, EdgeRows, EdgeTable, IdKind, Problem, RowTally
 from graphquilt.graph.reading.tables import Place
 
 if TYPE_CHECKING:
@@ -167,22 +167,17 @@ def _whole_numbers(names: pa.Array) -> tuple[BoolArray, BoolArray]:
 def _count_others(table: EdgeTable, tally: RowTally) -> None:
     """Read the table again, and count the rows with an id that is not an integer, or beyond 64 bits, as bad."""
     for rows in table.batches(table.tally()):
-        masks = []
-        for names in (rows.source, rows.target):
-            whole, beyond = _whole_numbers(names)
-            masks.append((~whole, beyond))
-        bad = np.flatnonzero(np.logical_or.reduce([mask for pair in masks for mask in pair]))
-        if not len(bad):
-            continue
-        places = rows.places()
-        tally.n_bad += len(bad)
-        for k, words in enumerate(("not an integer, as others are", "beyond 64 bits")):
-            both = masks[0][k] | masks[1][k]
-            if both.any():
-                row, found = int(both.argmax()), np.flatnonzero(both)
-                name = (rows.source if masks[0][k][row] else rows.target)[row].as_py()[:80]
-                text = f"the id {name!r} is {words}; {_AS_TEXT}"
-                tally.add(words, text, [places[r] for r in found[:3].tolist()], len(found))
+        problems = []
+        (some, large), (others, larger) = (_whole_numbers(names) for names in (rows.source, rows.target))
+        for first, second, words in (
+            (~some, ~others, "not an integer, as others are"),
+            (large, larger, "beyond 64 bits"),
+        ):
+            found = np.flatnonzero(first | second)
+            for row in found[:1].tolist():
+                name = (rows.source if first[row] else rows.target)[row].as_py()[:80]
+                problems.append(Problem(words, f"the id {name!r} is {words}; {_AS_TEXT}", found))
+        tally.count(0, problems, rows.places)
 
 
 def sort_names(names: pa.Array, kind: Literal["integer", "text", "mixed"]) -> tuple[Any, Int64Array]:
@@ -275,8 +270,6 @@ def signed(path: Place | None, ids: AnyArray) -> AnyArray:
         return ids
     large = ids > np.uint64(2**63 - 1)
     if large.any():
-        where = "" if path is None else f"{path}: "
-        raise FormatError(
-            f"{where}the id {ids[large.argmax()]} of edge {large.argmax()} is beyond 63 bits. Number the nodes first."
-        )
+        row, where = int(large.argmax()), "" if path is None else f"{path}: "
+        raise FormatError(f"{where}the id {ids[row]} of edge {row} is beyond 63 bits. Number the nodes first.")
     return ids.astype(np.int64)

@@ -125,9 +125,8 @@ def build_csr(
             _fill_buckets(source, work, plan, progress)
             arrays, differing = _sort_buckets(work, plan, progress, MERGE_RULES[duplicates])
             n_entries = arrays["indices"]["shape"][0]
-            log_removed(
-                source.n_edges, plan.loops, plan.n_nodes, n_entries, differing, directed=directed, duplicates=duplicates
-            )
+            facts = source.n_edges, plan.loops, plan.n_nodes, n_entries, differing
+            log_removed(*facts, directed=directed, duplicates=duplicates)
             arrays |= {} if source.node_ids is None else {"node_ids": source.node_ids}
             for name in arrays:
                 (work / f"{name}.npy").replace(target / f"{name}.npy")

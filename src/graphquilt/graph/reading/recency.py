@@ -82,9 +82,8 @@ def read_recent_edges(
     if length <= 0:
         raise InputError(f"a half-life must be positive, not {half_life!r}.")
     moments = _parse_times(str(path), time, plain, half_life)
-    rows = np.flatnonzero(
-        (moments >= _moment(period.since, -np.inf, plain)) & (moments < _moment(period.before, np.inf, plain))
-    )
+    since, before = _moment(period.since, -np.inf, plain), _moment(period.before, np.inf, plain)
+    rows = np.flatnonzero((moments >= since) & (moments < before))
     if len(rows) == 0:
         first, last = (_words(moment, plain) for moment in (moments.min(), moments.max()))
         raise InputError(f"{path} has no edge in that time: its edges are from {first} to {last}. Choose another date.")
@@ -105,10 +104,7 @@ def _read_columns(path: Path, columns: Columns, *, timed: bool) -> list[pa.Chunk
         names = table.rows[0]
     width = len(names or ()) if table is None else table.width
     chosen = (0, 1, 2) if timed and columns is None and names is None and width == 3 else columns
-    third = _TIMES if timed else WEIGHTS
-    places = choose_edge_columns(
-        path, chosen, names, width, holds_numbers=lambda _: False, examples=lambda _: [], third=third
-    )
+    places = choose_edge_columns(path, chosen, names, width, third=_TIMES if timed else WEIGHTS)
     if timed and len(places) != 3:
         shown = f"{width} columns" if names is None else f"the columns {', '.join(map(repr, names[:20]))}"
         raise InputError(
@@ -147,13 +143,10 @@ def _parse_times(where: str, column: pa.ChunkedArray, plain: bool, half_life: st
             f"{where}, row {row} (from 0): {str(array[row].as_py())[:40]!r} is not a time; {int((~good).sum())} of "
             f"{len(good)} are not. Write dates such as 2024-05-01, or numbers, in all rows."
         )
-    dates = pa.types.is_temporal(array.type) or (
-        pa.types.is_string(array.type) and not is_number(array[0].as_py().strip())
-    )
+    texts = pa.types.is_string(array.type)
+    dates = pa.types.is_temporal(array.type) or (texts and not is_number(array[0].as_py().strip()))
     if plain and dates:
-        raise InputError(
-            f"the times of {where} are dates, and the half-life {half_life!r} has no unit: say {half_life}d."
-        )
+        raise InputError(f"the times of {where} are dates, and half-life {half_life!r} has no unit: say {half_life}d.")
     if not plain and not dates and len(moments) and float(np.median(moments)) < _EPOCH:
         raise InputError(
             f"the times of {where} are numbers without a unit, from {moments.min():g} to {moments.max():g}. Give the "

@@ -143,9 +143,8 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         problem = f"({path.stat().st_size} bytes) is not a complete Parquet file: {error}"
         raise FormatError(f"{path} {problem} It may have been cut short; write it again.") from error
     if rows < 0 or rows > _ROWS_PER_BYTE * size:
-        raise FormatError(
-            f"{path} says that it has {rows} rows in {size} bytes, more than different edges can have. Write it again."
-        )
+        problem = f"says that it has {rows} rows in {size} bytes, more than different edges can have"
+        raise FormatError(f"{path} {problem}. Write it again.")
     return file
 
 

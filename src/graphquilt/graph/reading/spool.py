@@ -98,20 +98,15 @@ def _read_runs(
     tally, census, lengths = table.tally(), naming.Census(table.ids), []
     for k, run in enumerate(collect_runs(table.batches(tally), memory / 16)):
         census.count(run)
-        with pa.OSFile(str(folder / f"{k}.names"), "wb") as file, pa.ipc.new_file(file, _schema()) as writer:
-            writer.write_batch(pa.record_batch([run.names], schema=_schema()))
+        batch = pa.record_batch([run.names], ["name"])
+        with pa.OSFile(str(folder / f"{k}.names"), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+            writer.write_batch(batch)
         np.save(folder / f"{k}.ends.npy", run.ends)
         if run.weights is not None:
             np.save(folder / f"{k}.weights.npy", run.weights)
         lengths.append(run.ends.shape[1])
         report(progress, "reading edges", sum(lengths), sum(lengths))
     return lengths, naming.settle_kind(table, tally, census, bad_rows)
-
-
-def _schema() -> Any:
-    import pyarrow as pa
-
-    return pa.schema([("name", pa.large_string())])
 
 
 def _load_names(folder: Path, k: int) -> Any:
@@ -140,25 +135,9 @@ def _sort_runs(table: EdgeTable, folder: Path, n_runs: int, kind: Kind) -> int:
         width = max(1, pc.max(pc.binary_length(ids)).as_py() or 1)
         texts = np.lib.format.open_memmap(folder / f"{k}.ids.npy", "w+", f"S{width}", (len(ids),))
         for here in pieces(len(ids), _PIECE):
-            texts[here] = _padded(ids[here], width)
+            texts[here] = [text.encode() for text in ids[here].to_pylist()]
         texts.flush()
     return seen[0] if kind == "text" else 0
-
-
-def _padded(ids: Any, width: int) -> AnyArray:
-    """Return text in an Arrow array as UTF-8 in an array of NumPy, each with as many bytes."""
-    _, offsets, data = ids.buffers()
-    ends = np.frombuffer(offsets, dtype=np.int64)[ids.offset : ids.offset + len(ids) + 1]
-    padded = np.zeros((len(ids), width), dtype=np.uint8)
-    padded[np.arange(width) < np.diff(ends)[:, None]] = np.frombuffer(data, dtype=np.uint8)[ends[0] : ends[-1]]
-    return padded.view(f"S{width}").ravel()
-
-
-def _decoded(ids: AnyArray, kind: np.dtype[Any]) -> AnyArray:
-    try:
-        return ids.astype(kind)
-    except UnicodeDecodeError:  # not ASCII
-        return np.char.decode(ids, "utf-8").astype(kind)
 
 
 def _merge(
@@ -189,7 +168,7 @@ def _merge(
                     end.write((numbers[done : done + len(part)] + n).tobytes())
                 done += len(part)
             plain = plain and (not len(ids) or bool(ids[0] == n and ids[-1] == n + len(ids) - 1))
-            out.append(_decoded(ids, kind) if longest else ids)
+            out.append(np.char.decode(ids, "utf-8").astype(kind) if longest else ids)
             report(progress, "numbering ids", r + 1, len(borders) + 1)
     return out.length, None if plain else out.entry
 

@@ -123,8 +123,7 @@ class TextTable:
     comments: tuple[str, ...]
     rows: list[list[str]]  # the first 200 rows
     lines: list[int]  # their line numbers
-    # Number and cells of lines before the first row that are comments, or rows whose id begins as comments do.
-    remarks: list[tuple[int, list[str]]] = field(default_factory=list)
+    remarks: list[tuple[int, list[str]]] = field(default_factory=list)  # numbers of lines, and their cells
 
     @classmethod
     def open(

@@ -68,9 +68,7 @@ def check_vectors(where: Place, ids: AnyArray, X: AnyArray) -> Vectors:
     names, counts = np.unique(ids, return_counts=True)
     if len(names) < len(ids):
         twice = names[counts > 1]
-        raise FormatError(
-            f"{where}: {len(twice)} ids occur more than once, the first is {twice[0]!s:.80}; keep one row."
-        )
+        raise FormatError(f"{where}: {len(twice)} ids occur more than once, the first is {twice[0]!s:.80}; keep one.")
     bad = ~np.isfinite(X).all(axis=1)
     if bad.any():
         raise FormatError(
