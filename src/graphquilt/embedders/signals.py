@@ -26,6 +26,7 @@ ROLES = 3  # columns of role
 NAMED = ("features", "edges", "own_features", "classes", "links")  # signals besides the default
 MOST_SPREAD = 4.0  # standard deviations: roles further from the mean are clipped
 ROWS = 8192  # of features that are read at once
+NODES = 1 << 20  # for which numbers in double precision are held at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,22 +286,28 @@ def row_scale(graph: Graph) -> Float32Array:
     """Return what gives each row of the features unit length, (n,): 0 for rows of zeros; refuse infinite values."""
     X = graph.features
     assert X is not None
-    squares = np.zeros(X.shape[0])
-    if isinstance(X, sp.csr_array):
-        filled = np.flatnonzero(np.diff(X.indptr))
-        if len(filled):
-            squares[filled] = np.add.reduceat(np.square(X.data, dtype=np.float64), X.indptr[filled])
-    else:
-        for a in range(0, X.shape[0], ROWS):
-            part = X[a : a + ROWS].astype(np.float64)
-            squares[a : a + ROWS] = np.einsum("ij,ij->i", part, part)
-    bad = np.flatnonzero(~np.isfinite(squares))
-    if len(bad):
+    scale = np.empty(X.shape[0], dtype=np.float32)
+    n_bad, first_bad = 0, 0
+    for a in range(0, X.shape[0], NODES):
+        part = X[a : a + NODES]
+        if isinstance(part, sp.csr_array):
+            squares = np.zeros(part.shape[0])
+            filled = np.flatnonzero(np.diff(part.indptr))
+            if len(filled):
+                squares[filled] = np.add.reduceat(np.square(part.data, dtype=np.float64), part.indptr[filled])
+        else:
+            blocks = (part[b : b + ROWS].astype(np.float64) for b in range(0, len(part), ROWS))
+            squares = np.concatenate([np.einsum("ij,ij->i", block, block) for block in blocks])
+        bad = np.flatnonzero(~np.isfinite(squares))
+        if len(bad):
+            n_bad, first_bad = n_bad + len(bad), first_bad if n_bad else a + int(bad[0])
+        scale[a : a + NODES] = inverse_lengths(squares)
+    if n_bad:
         raise InputError(
-            f"the features of {len(bad)} of {len(squares)} nodes are not finite, the first is node {bad[0]}; "
+            f"the features of {n_bad} of {len(scale)} nodes are not finite, the first is node {first_bad}; "
             "replace those values, for example by the mean of their column."
         )
-    return inverse_lengths(squares)
+    return scale
 
 
 def check_features(graph: Graph) -> None:
@@ -329,8 +336,10 @@ def role_rows(graph: Graph) -> tuple[Float32Array, Float64Array]:
 
     The columns are log(1 + degree), its mean over a node and its neighbours, and the mean of that.
     """
-    own = np.log1p(graph.degrees).astype(np.float32)[:, None]
-    near, second = (H.copy() for H in walk_in(graph).of_values(own, None, restart=0.0, steps=2))
-    role = np.hstack([own, near, second])
+    role = np.empty((graph.n_nodes, ROLES), dtype=np.float32)
+    role[:, 0] = np.log1p(graph.degrees)
+    own = np.ascontiguousarray(role[:, :1])
+    for step, H in enumerate(walk_in(graph).of_values(own, None, restart=0.0, steps=2), 1):
+        role[:, step] = H[:, 0]
     moments = np.stack([role.mean(axis=0, dtype=np.float64), role.std(axis=0, dtype=np.float64)])
     return role, moments

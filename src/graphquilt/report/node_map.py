@@ -138,9 +138,9 @@ def node_map(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         points = plane(drawn if earlier is None else earlier.turn(drawn))
         method = f"Places are the two leading principal components, which hold {plane.share:.0%} of the variance."
     home, copies = _patches_of_nodes(job, rows)
-    colourings = (
-        [] if labels is None else [choose_colouring(labels.name, labels.values[rows], absent=f"no {labels.name}")]
-    )
+    colourings: list[Colouring] = []
+    if labels is not None:
+        colourings = [choose_colouring(labels.name, labels.values[rows], absent=f"no {labels.name}")]
     if job.graph is not None and job.graph.labels is not None:
         colourings.append(by_class("class", np.asarray(job.graph.labels)[rows], absent="no class"))
     n_patches = int(home.max(initial=-1)) + 1

@@ -36,9 +36,8 @@ class EarlierMap:
         known = find_ids(ids, self.ids)
         stayed = np.intersect1d(known, present)
         new = np.setdiff1d(present, stayed)
-        return np.sort(
-            np.concatenate([stayed[:limit], new[sample_rows(len(new), max(limit - len(stayed), 0), seed=seed)]])
-        )
+        sample = sample_rows(len(new), max(limit - len(stayed), 0), seed=seed)
+        return np.sort(np.concatenate([stayed[:limit], new[sample]]))
 
     def turn(self, X: FloatArray) -> FloatArray:
         """Return rows in the frame of the earlier map."""
@@ -71,9 +70,7 @@ def earlier_map(job: Job, options: MapOptions) -> EarlierMap:
         return EarlierMap(*found, None)
     X, Y = job.embedding, like.embedding
     if X.shape[1] != Y.shape[1]:
-        raise InputError(
-            f"{like.name} has {Y.shape[1]} dimensions, and {job.name} has {X.shape[1]}; they must be the same."
-        )
+        raise InputError(f"{like.name} has {Y.shape[1]} dimensions and {job.name} has {X.shape[1]}; they must agree.")
     rows = find_ids(job_ids(job, len(X)), job_ids(like, len(Y)))
     both = np.flatnonzero(rows >= 0)
     if len(both) <= 2:
