@@ -148,18 +148,14 @@ def survey_graph(
     The survey also has ``patches``, the number of patches that each node is in. Return None if the embedder makes no
     survey, or if there is neither a graph nor a survey of it.
     """
-    if not shares_start(embedder):
-        return None
-    clusters = None
-    if graph is not None and needs_clusters(graph, patch_graph):
-        clusters = far_clusters(store, graph, progress)
+    if graph is None or not shares_start(embedder):
+        record = stored_record(store, "survey") if shares_start(embedder) else None
+        return None if record is None else stored_survey(record)
+    clusters = far_clusters(store, graph, progress) if needs_clusters(graph, patch_graph) else None
     record = stored_record(store, "survey", _survey_parameters(store, graph, embedder, seed, patch_graph))
-    if record is not None:
-        survey = stored_survey(record)
-        if graph is None or all(array.shape[:1] == (graph.n_nodes,) for array in survey.nodes.values()):
-            return survey
-    if graph is None:
-        return None
+    survey = None if record is None else stored_survey(record)
+    if survey is not None and all(array.shape[:1] == (graph.n_nodes,) for array in survey.nodes.values()):
+        return survey
     made = embedder.survey(graph, seed, clusters=clusters, cut=patch_graph.n_patches > 1)
     return keep_survey(store, made, graph, patch_graph, made_by=(embedder, seed))
 
@@ -170,15 +166,11 @@ def needs_clusters(graph: Graph, patch_graph: PatchGraph) -> bool:
 
 
 def _survey_parameters(
-    store: Store, graph: Graph | None, embedder: Embedder, seed: int, patch_graph: PatchGraph
+    store: Store, graph: Graph, embedder: Embedder, seed: int, patch_graph: PatchGraph
 ) -> dict[str, object]:
-    parameters: dict[str, object] = {"embedder": describe(embedder), "seed": seed}
-    parameters["patches"] = patch_graph_fingerprint(patch_graph)
-    if graph is not None:
-        parameters["graph"] = graph_fingerprint(graph)
-        if needs_clusters(graph, patch_graph):
-            parameters["clusters"] = record_digest(store, "clusters")
-    return parameters
+    made_from = {"embedder": describe(embedder), "seed": seed, "graph": graph_fingerprint(graph)}
+    clusters = {"clusters": record_digest(store, "clusters")} if needs_clusters(graph, patch_graph) else {}
+    return {**made_from, "patches": patch_graph_fingerprint(patch_graph), **clusters}
 
 
 def keep_survey(
