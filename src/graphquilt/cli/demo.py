@@ -63,11 +63,7 @@ def demo(
 def graph_demo(
     name: Literal["digits", "blocks"], out: Path, workers: Workers, *, seed: int = 0, quiet: bool = False
 ) -> dict[str, object]:
-    """Embed a graph from patches, and compare with one model of the whole graph and with patches that lie apart.
-
-    The digits need several extras; the blocks are a generated graph, which needs none. The job, its page and the
-    picture are written into ``out``.
-    """
+    """Embed a graph from patches, compare with one model of the whole and with patches apart, and write the results."""
     graph = digits_graph() if name == "digits" else load_dataset("blocks")
     embedder: Embedder = VGAE(DIM, lr=0.01, max_epochs=300) if name == "digits" else Propagation(DIM)
     cutting = Cutting(PATCHES, overlap=(256, 700) if name == "digits" else None)

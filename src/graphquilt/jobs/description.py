@@ -21,10 +21,7 @@ MakeUnknown: TypeAlias = Callable[[Mapping[str, object]], object]
 
 
 def fingerprint(*arrays: object, wide: bool = False) -> str:
-    """Return a short digest that differs for arrays that differ in type, shape or any value; all of them are read.
-
-    With ``wide``, the same integers in fewer than 64 bits have the same digest.
-    """
+    """Return a short digest of types, shapes and all values; ``wide``: integers count as if they had 64 bits."""
     digest = hashlib.sha256()
     for array in arrays:
         if isinstance(array, sp.csr_array):
@@ -112,10 +109,7 @@ def _brief(value: object) -> str:
 
 
 def restore(description: object, unknown: MakeUnknown) -> object:
-    """Return the object of a description, if its class is a public one of graphquilt; nothing else is ever imported.
-
-    ``unknown`` gets the description of anything else, and returns what takes its place.
-    """
+    """Return what is described if its class is public here, else what ``unknown`` returns; nothing is ever imported."""
     fields = _mapping(description)
     package, _, name = str(fields["name"]).rpartition(".")
     kind = getattr(graphquilt, name) if package == "graphquilt" and name in dir(graphquilt) else None

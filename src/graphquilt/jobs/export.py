@@ -161,10 +161,7 @@ def _parquet(path: Path, rows: _Rows) -> None:
 
 
 def _lines(path: Path, rows: _Rows, *, separator: str = ",", together: bool = False) -> None:
-    """Write one line per node, coordinates ``together`` in one cell; ids that are text stand in quotes.
-
-    Quotes keep blanks, marks and leading zeros.
-    """
+    """Write one line per node, coordinates ``together`` in one cell; quotes keep blanks and zeros of text ids."""
     layout = (";" if together else separator).join([f"%.{rows.digits}g"] * rows.dim)
     header = ["nodeId:ID", "embedding:float[]"] if together else ["node_id", *(f"x{k}" for k in range(rows.dim))]
     n_unsafe, first = 0, ""
@@ -343,10 +340,7 @@ def node_row(ids: AnyArray, node: int | str) -> int:
 
 
 def nearest_spellings(word: str, ids: AnyArray) -> str:
-    """Say which ids are spelt most like a word that is not among them, or what the ids look like.
-
-    Case and leading zeros of numbers do not count, as in 7 and 007.
-    """
+    """Say which ids are spelt most like an unknown word, whatever the case and leading zeros, or what ids look like."""
     first = f"the first ids are {', '.join(repr(i) for i in ids[:3].tolist())}."
     if len(ids) > _COMPARED:  # difflib is slow: compare ids that end, or else begin, like the word
         names, middle = np.char.lower(ids), len(word) // 2

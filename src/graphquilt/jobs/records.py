@@ -92,10 +92,7 @@ def stored_patch_graph(store: Store) -> PatchGraph:
 
 
 def check_embedder(store: Store, embedders: Sequence[Embedder], seed: int, *, named: bool = False) -> None:
-    """Refuse a store whose first two embeddings were made by another embedder or seed; one odd patch is made again.
-
-    With ``named``, embeddings that do not say what made them are left alone: they can be stitched.
-    """
+    """Refuse a store whose first two embeddings have another embedder or seed; if ``named``, only where they say so."""
     changes: list[str] = []
     for patch, embedder in enumerate(embedders):
         record = stored_record(store, patch_key(patch, "embedding"))
@@ -143,11 +140,7 @@ def survey_graph(
     *,
     progress: ProgressCallback | None = None,
 ) -> StoredSurvey | None:
-    """Survey the whole graph once for all patches, or open the survey that the store has.
-
-    The survey also has ``patches``, the number of patches that each node is in. Return None if the embedder makes no
-    survey, or if there is neither a graph nor a survey of it.
-    """
+    """Survey the whole graph for all patches, or open the survey of the store; None if there is neither."""
     if graph is None or not shares_start(embedder):
         record = stored_record(store, "survey") if shares_start(embedder) else None
         return None if record is None else stored_survey(record)

@@ -32,10 +32,7 @@ Embedders: TypeAlias = Embedder | tuple[Embedder, ...]  # one for all patches, o
 
 @dataclass(frozen=True)
 class UnavailableEmbedder:
-    """Stands for an embedder or partitioner that a job was made with and that graphquilt cannot make from settings.
-
-    It is compared by its description: a job resumes only with the object that it was begun with.
-    """
+    """Stands for an embedder or partitioner of the user's: a job resumes only with the one it was begun with."""
 
     description: Mapping[str, object] = field(hash=False)
     dim: int = 0

@@ -153,10 +153,7 @@ class _Stitching:
 
 
 def stitch_job(job: Job, *, executor: Executor | None = None, progress: ProgressCallback | None = None) -> Alignment:
-    """Stitch the patches of a locked job into its embedding, from where an earlier run was killed.
-
-    The alignment is written first. Rows that are not kept are then removed while the embedding grows.
-    """
+    """Stitch a locked job from where a run was killed: first the alignment, then rows, which go as the result grows."""
     settings, patches, store = job.settings, job.patches, job.store
     patches.check(settings.dim, settings.recipe.runs)
     stitching, alignment = _Stitching(job.patch_graph, patches), None

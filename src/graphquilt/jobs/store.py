@@ -341,10 +341,7 @@ def _newer(path: Path, version: int) -> JobError:
 
 
 def put_in_place(folder: Path) -> None:
-    """Move a version that is whole into the folder of its job: the history comes last, and a kill changes nothing.
-
-    Whoever opens the job next finishes what a killed process has begun.
-    """
+    """Move a whole version into its job, the history last; after a kill, whoever opens the job next goes on."""
     source, mark = folder / NEXT, f"{HISTORY}.json"
     deadline = time.monotonic() + _WAIT
     while (source / mark).exists():

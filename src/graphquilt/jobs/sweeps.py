@@ -173,10 +173,7 @@ class EmbeddingRun:
 
 @dataclass(eq=False)
 class PatchSweep:
-    """One sweep over the patches of all runs, in which each prepares for the shared start, or is embedded.
-
-    Patch k is another run of patch ``k % n``, and has the nodes and edges of that patch.
-    """
+    """One sweep over the patches of all runs; patch k is another run of patch ``k % n``, with its nodes and edges."""
 
     run: EmbeddingRun
     content: str  # what every patch makes: "embedding", or "kept0" in the first round of the shared start

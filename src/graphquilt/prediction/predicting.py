@@ -230,10 +230,7 @@ def _kept_model(job: Job, question: dict[str, object]) -> LinkModel | None:
 
 
 def graphs_before_and_after(source: Source, after: str, graph: Graph, ids: AnyArray) -> tuple[Graph, Int64Array]:
-    """Return the graph before a moment, with all nodes of the job, and the links since then, (k, 2).
-
-    The edge list of the job is read again. Ages are counted from the last edge before the moment.
-    """
+    """Read the edge list again: the graph before a moment, whose last edge is of age 0, and the links since, (k, 2)."""
     if source.path is None or source.half_life is None:
         raise InputError(
             "--after needs the times of the edges, and this job was made without them. Make it from an edge list with "

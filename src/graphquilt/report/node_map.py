@@ -261,10 +261,7 @@ def principal_plane(X: FloatArray, *, seed: int = 0) -> Plane:
 
 
 def _umap_points(X: FloatArray, *, seed: int, begin: tuple[Float64Array, Int64Array] | None = None) -> Float64Array:
-    """Place ``X (r, d)`` in the plane by UMAP, (r, 2).
-
-    It may ``begin`` at points (r, 2), onto which it is then turned by the rows that were there before.
-    """
+    """Place ``X (r, d)`` in the plane by UMAP, (r, 2); where rows ``begin`` is also what they are turned onto."""
     try:
         import umap
     except ImportError:

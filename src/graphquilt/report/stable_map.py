@@ -21,10 +21,7 @@ _NEAR = 5  # nodes of the earlier map between which a new one begins
 
 @dataclass(frozen=True, eq=False)
 class EarlierMap:
-    """The places (k, 2) of nodes on an earlier map, their ids, and its plane unless it is by UMAP.
-
-    ``rotation`` (d, d) turns the rows of the job onto those of the other one.
-    """
+    """Places (k, 2) on an earlier map, ids, its plane unless by UMAP, and a ``rotation`` (d, d) onto its rows."""
 
     ids: AnyArray
     points: Float64Array
