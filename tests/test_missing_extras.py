@@ -45,7 +45,7 @@ BEHIND = {
     "embedders/vgae.py": {"torch"},
     "federated/flower.py": {"flwr"},
     "federated/keys.py": {"cryptography"},
-    "report/pictures.py": {"matplotlib"},
+    "report/maps.py": {"matplotlib"},
 }
 SCRIPT = f"""
 import json, sys

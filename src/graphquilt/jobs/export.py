@@ -254,7 +254,8 @@ def neighbours(
         raise InputError(f"metric is 'cosine' or 'inner', not {metric!r}.")
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k must be a positive integer, not {k!r}.")
-    row, gone = node_row(known, node), nodes_gone_from(embedding, len(X))
+    job = embedding.job if isinstance(embedding, Result) else embedding
+    row, gone = node_row(known, node), gone_nodes(job.store, len(X)) if isinstance(job, Job) else None
     refuse_gone(gone, row, known)
     target = np.array(X[row], dtype=np.float64)
     if metric == "cosine":
@@ -264,12 +265,6 @@ def neighbours(
     left_out = np.array([row]) if gone is None else np.union1d(np.flatnonzero(gone), row)
     rows, scores = _largest(X, target, left_out, min(int(k), len(X) - len(left_out)), metric)
     return Neighbours(node, known[rows], rows, scores)
-
-
-def nodes_gone_from(embedding: object, n_nodes: int) -> BoolArray | None:
-    """Return which nodes (n,) are gone from a job or result; None if none are."""
-    job = embedding.job if isinstance(embedding, Result) else embedding
-    return gone_nodes(job.store, n_nodes) if isinstance(job, Job) else None
 
 
 def refuse_gone(gone: BoolArray | None, rows: int | Int64Array, ids: AnyArray) -> None:
