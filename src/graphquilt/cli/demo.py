@@ -69,16 +69,8 @@ def graph_demo(
     cutting = Cutting(PATCHES, overlap=(256, 700) if name == "digits" else None)
     recipe = Recipe.paper() if name == "digits" else Recipe.shared()
     with watching() as progress, workers.executor(PATCHES) as pool:
-        result = embed(
-            graph,
-            embedder=embedder,
-            cutting=cutting,
-            recipe=recipe,
-            seed=seed,
-            executor=pool,
-            store=out / "job",
-            progress=progress,
-        )
+        work: dict[str, Any] = {"executor": pool, "progress": progress, "store": out / "job"}
+        result = embed(graph, embedder=embedder, cutting=cutting, recipe=recipe, seed=seed, **work)
         comparison = compare(result, options=EvaluationOptions(seed=seed), progress=progress)
         picture = comparison.save_picture(out / f"{name}.svg")
         page = write_job_report(result.as_job(), out / "report.html", progress=progress)

@@ -103,12 +103,8 @@ def choose_signal(
             "(--set, --for). Leave out one of the two."
         )
     classes, default = checked_labels(labels, graph.n_nodes), replace(embedder, signal=Signal())
-    made_from = {
-        "labels": fingerprint(classes),
-        "graph": graph_fingerprint(graph),
-        "embedder": describe(default),
-        "seed": seed,
-    }
+    made_from = {"labels": fingerprint(classes), "graph": graph_fingerprint(graph), "seed": seed}
+    made_from |= {"embedder": describe(default)}
     candidates = _candidates() if graph.features is not None else {"default": Signal()}
     record = stored_record(store, KEY, made_from)
     if record is None:

@@ -209,12 +209,8 @@ def diagnose(
     onto_reference = lay_onto(patches, identity, reference, motions=Motions(scale=rescaled))
     local = _best_patch_of_each_node(graph, patches, onto_reference)
     averaged = centroid(patches, onto_reference, weights=weights, n_nodes=n)
-    return Diagnosis(
-        full=None if full is None else quality(reference, graph, options=options),
-        local=quality(local, graph, options=options),
-        averaged=quality(averaged, graph, options=options),
-        stitched=quality(stitched, graph, options=options),
-    )
+    measured = (quality(X, graph, options=options) for X in (local, averaged, stitched))
+    return Diagnosis(None if full is None else quality(reference, graph, options=options), *measured)
 
 
 def _best_patch_of_each_node(graph: Graph, patches: Sequence[PatchLike], alignment: Alignment) -> Float64Array:

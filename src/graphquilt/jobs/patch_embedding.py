@@ -188,14 +188,8 @@ def _parameters(run: EmbeddingRun, r: int, step: int, before: Start | None) -> d
         kept = combined_digest(run.store, (patch_key(r * p + k, f"kept{step}") for k in range(p)))
     except (KeyError, FormatError):
         kept = None
-    return {
-        "embedder": describe(_embedder(run, r, None)),
-        "seed": run.settings.seed,
-        "patches": run.patches,
-        "survey": None if survey is None else survey.digest,
-        "before": None if before is None else before.digest,
-        "kept": kept,
-    }
+    digests = {"survey": survey and survey.digest, "before": before and before.digest, "kept": kept}
+    return {"embedder": describe(_embedder(run, r, None)), "seed": run.settings.seed, "patches": run.patches, **digests}
 
 
 def _stored_start(run: EmbeddingRun, r: int, step: int, before: Start | None) -> Start | None:
