@@ -180,7 +180,7 @@ def neighbours(
 class MapFlags:
     """What the map shows."""
 
-    colour: Path | None = None
+    colour: Annotated[Path | None, Parameter(name=["--labels", "--colour", "--color"])] = None
     """Colour by these labels: a table of ids and labels (CSV, TSV, Parquet), or one label per node (also .npy)."""
     umap: Annotated[bool, Parameter(negative="")] = False
     """Place the nodes by UMAP instead of principal components."""
@@ -209,7 +209,7 @@ def report(
     show({"report": str(path), "bytes": path.stat().st_size}, as_json=output.json)
 
 
-@app.command(name="map", help_epilogue="Example: graphquilt map job --colour labels.csv --out map.html")
+@app.command(name="map", help_epilogue="Example: graphquilt map job --labels labels.csv --out map.html")
 def draw_map(
     job: JobFolder,
     *,

@@ -20,7 +20,7 @@ from graphquilt.arrays import AnyArray, Float64Array, IntArray
 from graphquilt.drawing import main_plane, points_svg, sample_rows
 from graphquilt.embedders import checked_fit
 from graphquilt.embedders.adapters import EmbedderLike, as_embedder
-from graphquilt.errors import FormatError, InputError, JobError, MissingExtraError
+from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.evaluate import EvaluationOptions, Quality, inner_product, quality, source_target
 from graphquilt.evaluate.positions import checked_embedding
 from graphquilt.files import write_text
@@ -228,7 +228,6 @@ def _best_patch_of_each_node(graph: Graph, patches: Sequence[PatchLike], alignme
     return X
 
 
-_log = logging.getLogger(__name__)
 _COLUMNS = {"auc": "AUC", "hits": "Hits@50", "mrr": "MRR", "accuracy": "accuracy"}
 FULL = "full"  # the record of the whole graph's embedding
 
@@ -349,10 +348,8 @@ def compare(
     return Comparison(routes, turned, classes)
 
 
-def _whole_embedding(
-    job: Job, graph: Graph, given: EmbedderLike | None, progress: ProgressCallback | None
-) -> AnyArray | None:
-    """Embed the whole graph as the patches were, or open the embedding that the job has kept; None if none can be."""
+def _whole_embedding(job: Job, graph: Graph, given: EmbedderLike | None, progress: ProgressCallback | None) -> AnyArray:
+    """Embed the whole graph as the patches were, or open the embedding that the job has kept."""
     embedder = job.settings.embedders[0]
     if given is not None:
         before, embedder = embedder, as_embedder(given, embedder.dim)
@@ -362,21 +359,14 @@ def _whole_embedding(
     several = len({repr(describe(each)) for each in job.settings.embedders}) > 1
     if several or isinstance(embedder, UnavailableEmbedder):
         reason = "its patches have different embedders" if several else "its embedder is not at hand: pass it"
-        _log.warning(
-            "%s is compared without the whole graph: %s (--embedder module:factory, or embedder=), or an embedding of "
-            "the whole graph (--full, or full=).",
-            job.name,
-            reason,
+        raise JobError(
+            f"the whole graph of {job.name} cannot be embedded: {reason} (--embedder module:factory, or embedder=). "
+            "Or give an embedding of the whole graph (--full, or full=), or leave it out (--no-whole, or full=False)."
         )
-        return None
     parameters = {"embedder": describe(embedder), "seed": job.settings.seed, "graph": graph_fingerprint(graph)}
     record = stored_record(job.store, FULL, parameters)
     if record is not None:
         return record.arrays["embedding"]
-    try:
-        fit = checked_fit(embedder, graph, job.settings.seed, where="the whole graph", progress=progress)
-    except MissingExtraError as error:
-        _log.warning("%s is compared without the whole graph: %s", job.name, error)
-        return None
+    fit = checked_fit(embedder, graph, job.settings.seed, where="the whole graph", progress=progress)
     job.store[FULL] = Record({"embedding": np.asarray(fit.embedding)}, parameters)
     return fit.embedding
