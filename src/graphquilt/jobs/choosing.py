@@ -14,9 +14,8 @@ from graphquilt.errors import InputError, JobError
 from graphquilt.evaluate import InvariantLogistic, Split
 from graphquilt.evaluate.positions import checked_labels
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import describe, differences, fingerprint
-from graphquilt.jobs.records import graph_fingerprint, patch_key
-from graphquilt.jobs.store import Record, Store, store_name, stored_record
+from graphquilt.jobs.records import describe, differences, graph_fingerprint, patch_key
+from graphquilt.jobs.store import Record, Store, fingerprint, store_name, stored_record
 
 KEY = "choice"
 FOLDS, REPEATS = 5, 2

@@ -25,12 +25,11 @@ from graphquilt.evaluate import EvaluationOptions, Quality, inner_product, quali
 from graphquilt.evaluate.positions import checked_embedding
 from graphquilt.files import write_text
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import describe, differences, fingerprint, plain
 from graphquilt.jobs.job import Job
-from graphquilt.jobs.records import graph_fingerprint
+from graphquilt.jobs.records import describe, differences, graph_fingerprint, plain
 from graphquilt.jobs.settings import UnavailableEmbedder
 from graphquilt.jobs.stitching import Result
-from graphquilt.jobs.store import Record, record_digest, stored_record
+from graphquilt.jobs.store import Record, fingerprint, record_digest, stored_record
 from graphquilt.linalg import Motions, nearest_orthogonal
 from graphquilt.patches import NodeSets, PatchGraph, coverage
 from graphquilt.progress import ProgressCallback

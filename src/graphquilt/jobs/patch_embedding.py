@@ -16,9 +16,8 @@ from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import Arrays, SharedStart, checked_arrays, cut_patch, with_start
 from graphquilt.errors import FormatError, InputError, JobError, QuiltError
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import describe, differences
 from graphquilt.jobs.options import Recipe
-from graphquilt.jobs.records import check_embedder, keep_patch_graph, patch_key, patch_seed
+from graphquilt.jobs.records import check_embedder, describe, differences, keep_patch_graph, patch_key, patch_seed
 from graphquilt.jobs.settings import JobSettings, default_embedders
 from graphquilt.jobs.store import Record, Store, combined_digest, store_name
 from graphquilt.jobs.stored_patches import EmbeddedPatches

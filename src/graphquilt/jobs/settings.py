@@ -18,9 +18,16 @@ from graphquilt.embedders.shared_start import shares_start
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files.checksums import is_size
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import describe, plain, restore, restore_values
 from graphquilt.jobs.options import Cutting, Recipe
-from graphquilt.jobs.records import check_embedder, check_patch_graph, stored_patch_graph
+from graphquilt.jobs.records import (
+    check_embedder,
+    check_patch_graph,
+    describe,
+    plain,
+    restore,
+    restore_values,
+    stored_patch_graph,
+)
 from graphquilt.jobs.source import Source
 from graphquilt.jobs.store import Parameters, Store, store_name, stored_record
 from graphquilt.linalg import Motions

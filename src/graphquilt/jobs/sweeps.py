@@ -20,8 +20,9 @@ from graphquilt.embedders.shared_start import SharedStart, shares_start, with_st
 from graphquilt.errors import EmbedderError, FormatError, JobError, PatchesFailedError
 from graphquilt.files import translate_disk_errors
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import describe, differences
 from graphquilt.jobs.records import (
+    describe,
+    differences,
     graph_version,
     patch_graph_fingerprint,
     patch_key,

@@ -15,9 +15,8 @@ from graphquilt.graph import Graph
 from graphquilt.graph.reading.ids import find_ids
 from graphquilt.graph.reading.recency import Period, read_recent_edges
 from graphquilt.jobs import Job, JobSettings, Record, Result, Source, embed
-from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.export import job_ids, node_row, refuse_gone
-from graphquilt.jobs.store import stored_record
+from graphquilt.jobs.store import fingerprint, stored_record
 from graphquilt.jobs.versions import gone_nodes
 from graphquilt.prediction.candidates import candidate_lists, candidate_pairs, listed_pairs, pair_keys, unit_rows
 from graphquilt.prediction.model import COMPONENTS, LinkModel, are_new, fit_links, link_components, training_pairs
