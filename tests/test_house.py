@@ -200,20 +200,20 @@ def test_the_tests_that_the_differences_name_exist():
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
     "alignment": 3_736,
-    "cli": 1_967,
+    "cli": 1_823,
     "datasets": 312,
-    "embedders": 3_773,
-    "evaluate": 1_017,
-    "federated": 3_269,
+    "embedders": 3_631,
+    "evaluate": 931,
+    "federated": 3_015,
     "files": 941,
     "graph": 4_543,
-    "jobs": 6_237,
+    "jobs": 6_163,
     "linalg": 812,
-    "patches": 2_084,
-    "prediction": 716,
-    "report": 1_066,
+    "patches": 2_122,
+    "prediction": 697,
+    "report": 940,
     "temporal": 6_987,
-    "testing": 558,
+    "testing": 520,
 }
 LONGEST = 400  # lines of a module
 

@@ -19,7 +19,7 @@ from graphquilt.alignment.patch_index import checked_patch
 from graphquilt.arrays import AnyArray, Float64Array, IntArray
 from graphquilt.drawing import main_plane, points_svg, sample_rows
 from graphquilt.embedders import checked_fit
-from graphquilt.embedders.adapters import EmbedderLike, as_embedder
+from graphquilt.embedders.contract import EmbedderLike, as_embedder
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.evaluate import EvaluationOptions, Quality, inner_product, quality, source_target
 from graphquilt.evaluate.positions import checked_embedding

@@ -11,8 +11,7 @@ from concurrent.futures import Executor
 
 import numpy as np
 
-from graphquilt.embedders.adapters import EmbedderLike, as_embedder
-from graphquilt.embedders.contract import Embedder
+from graphquilt.embedders.contract import Embedder, EmbedderLike, as_embedder
 from graphquilt.embedders.shared_start import Arrays, SharedStart, checked_arrays, cut_patch, with_start
 from graphquilt.errors import FormatError, InputError, JobError, QuiltError
 from graphquilt.graph import Graph

@@ -23,6 +23,7 @@ from graphquilt.errors import FormatError, InputError, JobError, counted
 from graphquilt.files import available_memory
 from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.store import store_folder
+from graphquilt.patches.clusters import MOST_PAIRS
 
 if TYPE_CHECKING:
     from graphquilt.jobs.job import Job
@@ -155,7 +156,7 @@ def stage_plans(sizes: Sizes, embedder: Embedder, recipe: Recipe, workers: int =
         k = max(2048, n / 1000)
         tables = k * (2 * 9 * 256 + 4 * 11 * min(f, 256))
         cpu = _pairs(sizes) * (8 * 256 + 10 * min(f, 256)) / _WALKED + n * (1e-6 + 16e-9 * f)
-        survey.append(StagePlan("survey", cpu, 120.0 * n + 2 * tables + 12 * _pairs(sizes) + _SPARE, 31.0 * n + tables))
+        survey.append(StagePlan("survey", cpu, 75.0 * n + 2 * tables + 24 * _pairs(sizes) + _SPARE, 31.0 * n + tables))
     alignment, centroid = _stitching_plans(sizes, recipe, free, workers)
     motions = free_motions(embedder, start=recipe.start)
     if starts and recipe.averages_at_once(motions, n, sizes.n_patches, d):  # the rows go while the result grows
@@ -247,8 +248,8 @@ def _graph_plans(sizes: Sizes, *, starts: bool) -> tuple[StagePlan, ...]:
 
 
 def _pairs(sizes: Sizes) -> float:
-    """Estimate how many pairs of fine clusters touch."""
-    return min(max(2048.0, sizes.n_nodes / 1000) ** 2 / 2, 0.15 * sizes.entries)
+    """Estimate how many pairs of fine clusters are kept."""
+    return min(max(2048.0, sizes.n_nodes / 1000) ** 2 / 2, 0.15 * sizes.entries, float(MOST_PAIRS))
 
 
 def _stitching_plans(sizes: Sizes, recipe: Recipe, free: bool, workers: int) -> tuple[StagePlan, StagePlan]:

@@ -12,8 +12,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from graphquilt.embedders import Propagation, free_motions
-from graphquilt.embedders.adapters import EmbedderLike, as_embedder
-from graphquilt.embedders.contract import Embedder
+from graphquilt.embedders.contract import Embedder, EmbedderLike, as_embedder
 from graphquilt.embedders.shared_start import shares_start
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files.checksums import is_size

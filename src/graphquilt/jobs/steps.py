@@ -14,8 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, FloatArray, Int64Array
-from graphquilt.embedders.adapters import EmbedderLike
-from graphquilt.embedders.contract import embedder_name
+from graphquilt.embedders.contract import EmbedderLike, embedder_name
 from graphquilt.errors import FormatError, InputError, needs_extra
 from graphquilt.graph import Graph, read_edges
 from graphquilt.graph.files import with_checksums

@@ -15,7 +15,6 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, IntArray
 from graphquilt.embedders.contract import Embedder, Fit, check_spread, checked_fit
-from graphquilt.embedders.direction import reversed_graph
 from graphquilt.embedders.shared_start import (
     Arrays,
     FarField,
@@ -25,9 +24,11 @@ from graphquilt.embedders.shared_start import (
     shares_start,
     with_start,
 )
+from graphquilt.embedders.walks import reversed_graph
 from graphquilt.errors import EmbedderError, FormatError, InputError, JobError, MissingExtraError
 from graphquilt.graph import Graph
 from graphquilt.graph.files import folder_version
+from graphquilt.graph.structure import Features
 from graphquilt.jobs.records import StoredSurvey, graph_fingerprint, patch_key, stored_survey
 from graphquilt.jobs.store import Parameters, Record, Store, store_name
 from graphquilt.jobs.stored_patches import PatchRows, shared_rows
@@ -38,6 +39,8 @@ from graphquilt.progress import ProgressCallback, resource_usage
 
 PatchInput: TypeAlias = tuple[IntArray, Graph, FarField | None]  # nodes, their subgraph, what is known of the rest
 _CURVE = 33  # points of a loss curve that are kept
+_LARGE, _HELD = 1 << 32, 1 << 30  # bytes of a graph of which patches are read in groups, and of such a group
+_ENTRIES = 1 << 20  # nodes whose edges are read at once
 
 
 def embedder_of_run(embedder: Embedder, run: int) -> Embedder:
@@ -64,6 +67,7 @@ class PatchInputs:
     graph: Graph | None  # None if all patches were embedded elsewhere
     node_sets: Sequence[IntArray]
     survey: StoredSurvey | None = None  # where patches get a shared start
+    _held: dict[int, tuple[Graph, IntArray, Features | None]] = field(default_factory=dict)  # the group at hand
 
     def extract(self, patch: int) -> PatchInput:
         """Return the nodes of a patch, ordered by far cluster, their subgraph, and what it knows of the rest."""
@@ -72,7 +76,53 @@ class PatchInputs:
         nodes = self.ordered_nodes(patch)
         if self.survey is None or self._views is None:
             return nodes, self.graph.subgraph(nodes), None
-        return nodes, *cut_patch(self._views[0], nodes, self.survey, backwards=self._views[1])
+        if self._group_size is None:
+            return nodes, *cut_patch(self._views[0], nodes, self.survey, backwards=self._views[1])
+        edges, members, features = self._group(patch // self._group_size)
+        part, far = cut_patch(edges, nodes, self.survey)
+        rows = None if features is None else features[np.searchsorted(members, nodes)]
+        return nodes, part.with_attributes(features=rows), far
+
+    @functools.cached_property
+    def _group_size(self) -> int | None:
+        """How many patches are read together; None if the graph is small enough to stay in the disk cache."""
+        if self.graph is None or self.graph.folder is None or self._views is None or self._views[1] is not None:
+            return None
+        size = sum(getattr(array, "nbytes", 0) for array in (self.graph.indices, self.graph.features))
+        return None if size < _LARGE else max(1, _HELD * len(self.node_sets) // size)
+
+    def _group(self, group: int) -> tuple[Graph, IntArray, Features | None]:
+        """Return the graph with the edges of a group of patches only, their nodes, and the features of these.
+
+        Nodes of a patch lie everywhere in the files. A group of patches is therefore read in the order of the files.
+        """
+        if group not in self._held:
+            assert self._views is not None
+            assert self._group_size is not None
+            self._held.clear()
+            graph, first = self._views[0], group * self._group_size
+            wanted = np.zeros(graph.n_nodes, dtype=bool)
+            for k in range(first, min(first + self._group_size, len(self.node_sets))):
+                wanted[self.node_sets[k]] = True
+            members = np.flatnonzero(wanted)
+            starts = graph.indptr[members]
+            counts = graph.indptr[members + 1] - starts
+            ends = np.zeros(graph.n_nodes + 1, dtype=np.int64)
+            ends[members + 1] = counts
+            columns = np.empty(counts.sum(), dtype=graph.indices.dtype)
+            values = None if graph.weights is None else np.empty(len(columns), dtype=graph.weights.dtype)
+            filled = 0
+            for a in range(0, len(members), _ENTRIES):
+                sizes = counts[a : a + _ENTRIES]
+                entries = np.repeat(starts[a : a + _ENTRIES] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+                columns[filled : filled + len(entries)] = graph.indices[entries]
+                if values is not None and graph.weights is not None:
+                    values[filled : filled + len(entries)] = graph.weights[entries]
+                filled += len(entries)
+            np.cumsum(ends, out=ends)
+            edges = Graph.from_arrays(ends, columns, values, labels=graph.labels, node_ids=graph.node_ids)
+            self._held[group] = edges, members, None if graph.features is None else graph.features[members]
+        return self._held[group]
 
     @functools.cached_property
     def _views(self) -> tuple[Graph, Graph | None] | None:
