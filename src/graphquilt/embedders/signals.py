@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -174,11 +175,9 @@ def signal_parts(signal: Signal, graph: Graph, far: FarField | None, basis: AnyA
             f"the {graph.n_nodes} nodes have no features, and no survey tells which clusters of the whole graph "
             "they are in, so they have nothing in common with other patches; pass the survey of the whole graph."
         )
-    total, end, parts = sum(weights[part] for part in widths), 0, {}
-    for part, part_width in widths.items():
-        parts[part] = Part(end, part_width, math.sqrt(weights[part] / total))
-        end += part_width
-    return parts
+    total, ends = sum(weights[part] for part in widths), accumulate(widths.values())
+    lengths = {part: math.sqrt(weights[part] / total) for part in widths}
+    return {part: Part(end - w, w, lengths[part]) for (part, w), end in zip(widths.items(), ends, strict=True)}
 
 
 def spread_signal(
@@ -186,8 +185,8 @@ def spread_signal(
 ) -> tuple[Float32Array, Float32Array]:
     """Give ``take`` all blocks of the signal, each with its first column; return the lengths and the facts.
 
-    The lengths (n, parts) are what the rows of each part are multiplied by. The facts are the share of the walk
-    that leaves the patch, and that share by how little is known of where it leads.
+    The lengths (n, parts) are what the rows of each part are multiplied by, the facts the share of the walk that leaves
+    the patch, and that share by how little is known of where it leads.
     """
     shared: Arrays = {} if far is None else far.shared
     tables = [shared[name] for name in ("feature_tables", "column_tables") if name in shared]
@@ -321,7 +320,7 @@ def check_features(graph: Graph) -> None:
     if n > 1 and (zero or all((rows == first).all() for rows in dense)):
         state = "zero, or too small to tell from zero" if zero else "the same"
         raise InputError(
-            f"the features of all {n} nodes are {state}; leave them out, or give features that tell nodes apart."
+            f"the features of all {n} nodes are {state}; leave them out, or give some that tell nodes apart."
         )
 
 
@@ -341,5 +340,4 @@ def role_rows(graph: Graph) -> tuple[Float32Array, Float64Array]:
     own = np.ascontiguousarray(role[:, :1])
     for step, H in enumerate(walk_in(graph).of_values(own, None, restart=0.0, steps=2), 1):
         role[:, step] = H[:, 0]
-    moments = np.stack([role.mean(axis=0, dtype=np.float64), role.std(axis=0, dtype=np.float64)])
-    return role, moments
+    return role, np.stack([role.mean(axis=0, dtype=np.float64), role.std(axis=0, dtype=np.float64)])

@@ -111,10 +111,10 @@ def check_inside(path: Path, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+def atomic_file(path: Path, *, durable: bool = True, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Open a file to write, which appears under its name, complete, after the block; ``durable`` waits for the disk."""
     with temporary_sibling(path) as part:
-        with open(part, "wb") as file:
+        with open(part, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
             file.flush()
             if durable:
