@@ -43,7 +43,7 @@ BEHIND = {
     "embedders/vgae.py": {"torch"},
     "federated/flower.py": {"flwr"},
     "federated/round.py": {"cryptography"},
-    "report/pictures.py": {"matplotlib"},
+    "report/maps.py": {"matplotlib"},
 }
 SCRIPT = f"""
 import json, sys

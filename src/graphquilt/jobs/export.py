@@ -161,10 +161,7 @@ def _parquet(path: Path, rows: _Rows) -> None:
 
 
 def _lines(path: Path, rows: _Rows, *, separator: str = ",", together: bool = False) -> None:
-    """Write one line per node, coordinates ``together`` in one cell; ids that are text stand in quotes.
-
-    Quotes keep blanks, marks and leading zeros.
-    """
+    """Write one line per node, coordinates ``together`` in one cell; quotes keep blanks and zeros of text ids."""
     layout = (";" if together else separator).join([f"%.{rows.digits}g"] * rows.dim)
     header = ["nodeId:ID", "embedding:float[]"] if together else ["node_id", *(f"x{k}" for k in range(rows.dim))]
     n_unsafe, first = 0, ""
@@ -257,7 +254,8 @@ def neighbours(
         raise InputError(f"metric is 'cosine' or 'inner', not {metric!r}.")
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k must be a positive integer, not {k!r}.")
-    row, gone = node_row(known, node), nodes_gone_from(embedding, len(X))
+    job = embedding.job if isinstance(embedding, Result) else embedding
+    row, gone = node_row(known, node), gone_nodes(job.store, len(X)) if isinstance(job, Job) else None
     refuse_gone(gone, row, known)
     target = np.array(X[row], dtype=np.float64)
     if metric == "cosine":
@@ -267,12 +265,6 @@ def neighbours(
     left_out = np.array([row]) if gone is None else np.union1d(np.flatnonzero(gone), row)
     rows, scores = _largest(X, target, left_out, min(int(k), len(X) - len(left_out)), metric)
     return Neighbours(node, known[rows], rows, scores)
-
-
-def nodes_gone_from(embedding: object, n_nodes: int) -> BoolArray | None:
-    """Return which nodes (n,) are gone from a job or result; None if none are."""
-    job = embedding.job if isinstance(embedding, Result) else embedding
-    return gone_nodes(job.store, n_nodes) if isinstance(job, Job) else None
 
 
 def refuse_gone(gone: BoolArray | None, rows: int | Int64Array, ids: AnyArray) -> None:
@@ -343,10 +335,7 @@ def node_row(ids: AnyArray, node: int | str) -> int:
 
 
 def nearest_spellings(word: str, ids: AnyArray) -> str:
-    """Say which ids are spelt most like a word that is not among them, or what the ids look like.
-
-    Case and leading zeros of numbers do not count, as in 7 and 007.
-    """
+    """Say which ids are spelt most like an unknown word, whatever the case and leading zeros, or what ids look like."""
     first = f"the first ids are {', '.join(repr(i) for i in ids[:3].tolist())}."
     if len(ids) > _COMPARED:  # difflib is slow: compare ids that end, or else begin, like the word
         names, middle = np.char.lower(ids), len(word) // 2

@@ -19,11 +19,11 @@ from graphquilt.errors import FormatError, InputError, needs_extra
 from graphquilt.graph import Graph, read_edges
 from graphquilt.graph.files import with_checksums
 from graphquilt.graph.reading.edges import GraphLike
-from graphquilt.jobs.description import describe
 from graphquilt.jobs.options import Cutting, Recipe
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.records import (
     check_patch_graph,
+    describe,
     far_clusters,
     graph_fingerprint,
     keep_patch_graph,

@@ -20,11 +20,10 @@ from graphquilt.arrays import AnyArray, BoolArray, FloatArray
 from graphquilt.drawing import main_plane, points_svg, sample_rows
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.records import keep_patch_graph, patch_graph_fingerprint, patch_key, patch_seed
 from graphquilt.jobs.settings import JobSettings, UnavailableEmbedder
-from graphquilt.jobs.store import Record, Store, locked, store_name
+from graphquilt.jobs.store import Record, Store, fingerprint, locked, store_name
 from graphquilt.jobs.stored_patches import EmbeddedPatches, SharedRows, open_output, output_part
 from graphquilt.jobs.versions import frame_rotation, settle_rows
 from graphquilt.linalg import Motions
@@ -153,10 +152,7 @@ class _Stitching:
 
 
 def stitch_job(job: Job, *, executor: Executor | None = None, progress: ProgressCallback | None = None) -> Alignment:
-    """Stitch the patches of a locked job into its embedding, from where an earlier run was killed.
-
-    The alignment is written first. Rows that are not kept are then removed while the embedding grows.
-    """
+    """Stitch a locked job from where a run was killed: first the alignment, then rows, which go as the result grows."""
     settings, patches, store = job.settings, job.patches, job.store
     patches.check(settings.dim, settings.recipe.runs)
     stitching, alignment = _Stitching(job.patch_graph, patches), None

@@ -20,8 +20,9 @@ from graphquilt.embedders.shared_start import SharedStart, shares_start, with_st
 from graphquilt.errors import EmbedderError, FormatError, JobError, PatchesFailedError
 from graphquilt.files import translate_disk_errors
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import describe, differences
 from graphquilt.jobs.records import (
+    describe,
+    differences,
     graph_version,
     patch_graph_fingerprint,
     patch_key,
@@ -173,10 +174,7 @@ class EmbeddingRun:
 
 @dataclass(eq=False)
 class PatchSweep:
-    """One sweep over the patches of all runs, in which each prepares for the shared start, or is embedded.
-
-    Patch k is another run of patch ``k % n``, and has the nodes and edges of that patch.
-    """
+    """One sweep over the patches of all runs; patch k is another run of patch ``k % n``, with its nodes and edges."""
 
     run: EmbeddingRun
     content: str  # what every patch makes: "embedding", or "kept0" in the first round of the shared start

@@ -70,10 +70,7 @@ class PatchInputs:
     _held: dict[int, tuple[Graph, IntArray, Features | None]] = field(default_factory=dict)  # the group at hand
 
     def extract(self, patch: int) -> PatchInput:
-        """Return the nodes of a patch, their subgraph, and what is known of the rest.
-
-        With far clusters the nodes come cluster by cluster: neighbours are then near each other in memory.
-        """
+        """Return the nodes of a patch, ordered by far cluster, their subgraph, and what it knows of the rest."""
         if self.graph is None:
             raise JobError(f"patch {patch} is not embedded, and no graph was given to cut it from.")
         nodes = self.ordered_nodes(patch)
@@ -180,10 +177,7 @@ class Start:
 
 @dataclass(frozen=True)
 class PatchTask:
-    """One patch to be embedded, or to prepare for the shared start, here or in another process.
-
-    With a ``store`` the worker writes the result to it; otherwise it travels with the outcome.
-    """
+    """One patch to embed, or to prepare for the shared start; with a ``store``, a worker writes the result to it."""
 
     patch: int
     content: str  # "embedding", or "kept0" for the first round of the shared start
