@@ -77,8 +77,8 @@ def orthonormal(Y: AnyArray, against: AnyArray | None = None) -> Float32Array:
 class Basis:
     """The leading directions of rows H (n, w) that are known only by H' H V, by block Krylov rounds.
 
-    All blocks V and their products are kept, and the best directions of their span are taken (Musco and Musco 2015).
-    The first of the ``blocks`` (w, b) has orthonormal columns; ``products`` and ``kept`` are those of earlier rounds.
+    The best directions of the span of all ``blocks`` V (w, b) are taken (Musco and Musco 2015). The first has
+    orthonormal columns; ``products`` and ``kept`` are those of earlier rounds.
     """
 
     def __init__(self, blocks: AnyArray, products: AnyArray | None = None, kept: AnyArray | None = None) -> None:
@@ -132,9 +132,8 @@ class Basis:
 class BasisEncoder:
     """A :class:`~graphquilt.Propagation` with the start that it found on one graph; calling it embeds another graph.
 
-    ``embedder.start`` has the directions. ``shared`` is what the survey of that graph has for all patches, without the
-    tables of its far field. ``known`` has the ``ids`` of its nodes and the ``column`` of each: nodes of another graph
-    are known by their ids, and new ones join the column of most of their neighbours.
+    ``shared`` is what the survey of that graph has for all patches, without tables. ``known`` has the ``ids`` of its
+    nodes and the ``column`` of each: other nodes join the column of most of their neighbours.
     """
 
     embedder: Propagation

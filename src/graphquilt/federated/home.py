@@ -26,7 +26,7 @@ from graphquilt.files import array_checksum, is_checksum, sync_folder, translate
 Value = TypeVar("Value")
 IDENTITY, LEDGER, SECRETS = "identity", "ledger", "round.secret"
 DIFFERENCE = (
-    "The difference of two totals is what the parties contributed that are in only one of them; if one is, it is shown."
+    "The difference of two totals is what parties in only one of them contributed; if that is one, it is shown."
 )
 TOTAL = (
     "the total of all parties, nothing of one. All parties but one, together with the coordinator, see the total of "
@@ -201,9 +201,8 @@ def rounds_in(files: Sequence[Path]) -> dict[str, object]:
 
     cards, sums = load("card", Card.load), load("contribution", Contribution.load)
     answers, invitations = load("directions", Directions.load), load("invitation", Invitation.load)
-    result: dict[str, object] = {}
-    for invitation in {made.id: made for made in invitations}.values():
-        result[invitation.name] = _describe(invitation, cards, sums, answers)
+    unique = {made.id: made for made in invitations}.values()
+    result: dict[str, object] = {made.name: _describe(made, cards, sums, answers) for made in unique}
     for home in (Home(path.parent) for path, kind in kinds.items() if kind == IDENTITY):
         member = home.member()
         state = "no open round" if member is None else f"open round of {member.card.party}, steps sent {home.sent()}"
