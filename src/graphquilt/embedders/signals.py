@@ -131,11 +131,10 @@ class Signal:
         'clusters 1 (no features), role 0.003'
         """
         parts = self.weights(features=features, share=share)
-        notes = {"clusters": "" if features else " (no features)"}
+        note = "" if features else " (no features)"
         if features and self.doubt:
-            clear = "clear" if share >= 0.75 else "noisy"
-            notes["clusters"] = f" (features are {clear}: 128 directions keep {share:.0%})"
-        return ", ".join(f"{name} {weight:.3g}{notes.get(name, '')}" for name, weight in parts.items())
+            note = f" (features are {'clear' if share >= 0.75 else 'noisy'}: 128 directions keep {share:.0%})"
+        return ", ".join(f"{name} {weight:.3g}{note if name == 'clusters' else ''}" for name, weight in parts.items())
 
     def scale(self, values: Float64Array) -> Float64Array:
         """Return what each direction is multiplied by, for the eigenvalues (d,) of the second moment, descending.

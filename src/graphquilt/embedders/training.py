@@ -54,23 +54,18 @@ def threads(count: int | None) -> Iterator[None]:
             torch.set_num_threads(_original)
 
 
-def check_device(name: str) -> None:
-    """Refuse a device that this machine does not have."""
-    kind, _, number = name.partition(":")
-    if kind not in {"cpu", "cuda"}:
-        raise InputError(f"the device {name!r} is not known; choose 'cpu' or 'cuda' (or 'cuda:1' …).")
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if kind == "cuda" and int(number or 0) >= count:
-        raise InputError(
-            f"the device {name!r} is not available: torch {torch.__version__} finds {count} CUDA devices. "
-            "Use device='cpu', or install a torch built for CUDA and check the driver."
-        )
-
-
 @contextmanager
 def session(device: str, thread_count: int | None, size: str) -> Iterator[None]:
     """Check the device, limit the threads inside the block, and explain what to reduce if memory runs out."""
-    check_device(device)
+    kind, _, number = device.partition(":")
+    if kind not in {"cpu", "cuda"}:
+        raise InputError(f"the device {device!r} is not known; choose 'cpu' or 'cuda' (or 'cuda:1' …).")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if kind == "cuda" and int(number or 0) >= count:
+        raise InputError(
+            f"the device {device!r} is not available: torch {torch.__version__} finds {count} CUDA devices. "
+            "Use device='cpu', or install a torch built for CUDA and check the driver."
+        )
     with threads(thread_count):
         try:
             yield
@@ -102,7 +97,7 @@ class Adam:
     def __init__(self, parameters: Parameters, *, lr: float, weight_decay: float = 0.0) -> None:
         self.lr, self.weight_decay, self.epoch = lr, weight_decay, 0
         self.weights = [view.detach() for view in parameters.named.values()]
-        flats = [torch.zeros_like(parameters.flat) for _ in range(3)]
+        flats = (torch.zeros_like(parameters.flat) for _ in range(3))
         self.first, self.second, self.spare = ([*parameters.views(flat).values()] for flat in flats)
 
     def step(self, gradients: Iterable[Tensor]) -> None:

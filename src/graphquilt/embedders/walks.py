@@ -225,12 +225,6 @@ def double_cover(graph: Graph, coupling: float | None = None) -> Graph:
 
     Nodes 0..n-1 are the sources and n..2n-1 the targets. Without a coupling it is a share of the mean weight; without
     any, a walk would alternate between sources and targets and never follow a path.
-
-    Examples
-    --------
-    >>> arrow = Graph(sp.csr_array([[0, 1.0], [0, 0]]))
-    >>> double_cover(arrow, 0.5).adjacency.toarray().tolist()
-    [[0.0, 0.0, 0.5, 1.0], [0.0, 0.0, 0.0, 0.5], [0.5, 0.0, 0.0, 0.0], [1.0, 0.5, 0.0, 0.0]]
     """
     if not graph.directed:
         raise InputError(
@@ -241,9 +235,8 @@ def double_cover(graph: Graph, coupling: float | None = None) -> Graph:
     if X is not None:
         X = sp.csr_array(sp.vstack([X, X])) if isinstance(X, sp.csr_array) else np.concatenate([X, X])
     weight = mean_coupling(graph) if coupling is None else coupling
-    A = sp.coo_array(graph.adjacency.astype(np.float64) + sp.diags_array(np.full(n, weight)))
-    rows, columns = np.concatenate([A.row, A.col + n]), np.concatenate([A.col + n, A.row])
-    return Graph(sp.csr_array((np.concatenate([A.data, A.data]), (rows, columns)), shape=(2 * n, 2 * n)), X)
+    A = graph.adjacency.astype(np.float64) + sp.diags_array(np.full(n, weight))
+    return Graph(sp.csr_array(sp.block_array([[None, A], [A.T, None]], format="csr")), X)
 
 
 def mean_coupling(graph: Graph) -> float:
@@ -267,9 +260,8 @@ def cover_of_patch(graph: Graph, far: FarField | None) -> tuple[Graph, FarField 
     rows: dict[str, AnyArray] = {}
     for name, values in far.nodes.items():
         sources, targets = (values, values) if values.ndim == 1 else (values[:, 0], values[:, 1])
-        if name == "cluster":
-            targets = targets + int(far.shared["targets"])
-        rows[name] = np.concatenate([sources, targets])
+        shift = int(far.shared["targets"]) if name == "cluster" else 0
+        rows[name] = np.concatenate([sources, targets + shift if shift else targets])
     none = np.zeros(2 * graph.n_nodes + 1, dtype=np.int64)
     indptr = far.indptr if len(far.indptr) == len(none) else none  # of the whole graph, which no edge leaves
     cover = double_cover(graph, float(far.shared["coupling"]))

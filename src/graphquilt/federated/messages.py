@@ -325,13 +325,7 @@ def canonical_ids(ids: npt.ArrayLike) -> list[str]:
 
 
 def id_form(ids: Sequence[str]) -> str:
-    """Return how ids are written, without any of them: kinds of characters, and the length where all have the same.
-
-    Examples
-    --------
-    >>> id_form(["0017", "4021"]), id_form(["17", "4021"])
-    ('digits, leading zeros, 4 long', 'digits')
-    """
+    """Return how ids are written, without any of them: kinds of characters, and the length where all have the same."""
     kinds = [kind for kind, pattern in _KINDS.items() if any(map(pattern.search, ids))]
     lengths = set(map(len, ids))
     return ", ".join(kinds + [f"{min(length, 999)} long" for length in lengths if len(lengths) == 1])
