@@ -61,8 +61,8 @@ def sparse_tensor(M: sp.csr_array, *, device: str = "cpu", dtype: torch.dtype = 
     # Features of a job are memory maps that cannot be written to, which torch warns about: copy them.
     M = M if M.data.flags.writeable and M.indices.flags.writeable and M.indptr.flags.writeable else M.copy()
     parts = ((M.indptr, index), (M.indices, index), (M.data, dtype))
-    tensors = (torch.as_tensor(values, dtype=kind) for values, kind in parts)
-    return torch.sparse_csr_tensor(*tensors, size=M.shape, device=device)
+    indptr, indices, data = (torch.as_tensor(values, dtype=kind) for values, kind in parts)
+    return torch.sparse_csr_tensor(indptr, indices, data, size=M.shape, device=device)
 
 
 def multiply(A: Tensor, x: Tensor, out: Tensor | None = None) -> Tensor:
