@@ -204,7 +204,7 @@ BUDGET = {
     "datasets": 307,
     "embedders": 3_538,
     "evaluate": 929,
-    "federated": 2_989,
+    "federated": 2_990,
     "files": 868,
     "graph": 4_204,
     "jobs": 6_078,

@@ -193,7 +193,8 @@ def run_round(grid: Grid, context: Context) -> None:
 
     cards = [unpack(file, Card.load)[0] for file in ask("query.card", RecordDict({}))]
     agreed = Round.of(invitation, cards)
-    log(INFO, "%s: %s have joined. Code of the cards: %s.", invitation.name, ", ".join(invitation.parties), agreed.code)
+    joined, notes = ", ".join(invitation.parties), " ".join(agreed.notes)
+    log(INFO, "%s: %s have joined. Code of the cards: %s. %s", invitation.name, joined, agreed.code, notes)
     names = {node: card.party for node, card in zip(nodes, cards, strict=True)}
     content = RecordDict({"cards": pack(*agreed.cards)})
     made: Directions | None = None
