@@ -34,9 +34,14 @@ KEY = "rows"  # of the record that describes the file
 BLOCK = 1 << 29  # bytes of the result in a block, in double precision
 
 
-def shared_rows(store: Store, nodes: IntArray) -> BoolArray:
-    """Return which nodes of a patch (k,) are in other patches too, by the survey; the first always counts as such."""
-    mask: BoolArray = np.asarray(store["survey"].arrays["node_patches"][nodes]) > 1
+def patch_counts(store: Store) -> AnyArray:
+    """Return in how many patches each node is, by the survey of a store."""
+    return store["survey"].arrays["node_patches"]
+
+
+def shared_rows(counts: AnyArray, nodes: IntArray) -> BoolArray:
+    """Return which nodes of a patch (k,) are in other patches too, by their counts; the first always counts as such."""
+    mask: BoolArray = np.asarray(counts[nodes]) > 1
     mask[:1] = True
     return mask
 
@@ -96,9 +101,9 @@ class RowFile:
         self.row_bytes = dim * np.dtype(dtype).itemsize
         step = max(1, BLOCK // (8 * dim))
         self.borders = np.append(np.arange(0, n_nodes, step), n_nodes)
-        counts = np.zeros((len(self.borders) - 1, len(node_sets)), dtype=np.int64)
+        counts, patches = np.zeros((len(self.borders) - 1, len(node_sets)), dtype=np.int64), patch_counts(store)
         for k, nodes in enumerate(node_sets):
-            counts[:, k] = np.diff(np.searchsorted(nodes[~shared_rows(store, nodes)], self.borders))
+            counts[:, k] = np.diff(np.searchsorted(nodes[~shared_rows(patches, nodes)], self.borders))
         self.counts = counts
         self.places = np.concatenate([[0], np.cumsum(counts)])  # of block b and patch k: b * p + k
 
@@ -171,6 +176,7 @@ class EmbeddedPatches(LazySequence[Patch]):
         self.store, self._node_sets = store, node_sets
         self.settings, self.graph = settings, graph
         self._which = range(len(node_sets)) if which is None else which
+        self._masks: dict[int, BoolArray] = {}
 
     def __reduce__(self) -> tuple[Callable[..., Sequence[Patch]], tuple[object, ...]]:
         if store_folder(self.store) is None:
@@ -192,6 +198,19 @@ class EmbeddedPatches(LazySequence[Patch]):
     def nodes_of(self, index: int) -> IntArray:
         """Return the nodes of a patch, ascending, without its coordinates."""
         return self._node_sets[self._which[index]]
+
+    def shared_of(self, index: int) -> BoolArray:
+        """Return which of the nodes of a patch are in other patches too; a byte per node is kept."""
+        return self._shared(self._which[index])
+
+    def _shared(self, k: int) -> BoolArray:
+        if k not in self._masks:
+            self._masks[k] = shared_rows(self._counts, self._node_sets[k])
+        return self._masks[k]
+
+    @functools.cached_property
+    def _counts(self) -> AnyArray:
+        return patch_counts(self.store)
 
     @functools.cached_property
     def row_file(self) -> RowFile | None:
@@ -269,7 +288,7 @@ class EmbeddedPatches(LazySequence[Patch]):
 
     def _merged(self, k: int, X: AnyArray, rows: slice) -> AnyArray:
         """Return rows of a patch from its record, which has those that other patches share, and from the row file."""
-        mask = shared_rows(self.store, self._node_sets[k])
+        mask = self._shared(k)
         before, chosen = int(mask[: rows.start or 0].sum()), mask[rows]
         own = np.empty((0, X.shape[1]), dtype=X.dtype)
         if self.row_file is not None and self.row_file.blocks_left > 0:
@@ -307,17 +326,15 @@ class SharedRows(LazySequence[Patch]):
         return len(self.patches)
 
     def _item(self, index: int) -> Patch:
-        nodes = self.patches.nodes_of(index)
+        nodes, mask = self.patches.nodes_of(index), self.patches.shared_of(index)
         X, is_part = stored_rows(self.patches.store, index)
-        mask = shared_rows(self.patches.store, nodes)
         return checked_patch((nodes[mask], X if is_part else X[mask]), index)
 
     def weights(self, weights: Sequence[Float64Array] | None) -> Sequence[Float64Array] | None:
         """Return the weights of these rows."""
         if weights is None:
             return None
-        masks = (shared_rows(self.patches.store, self.patches.nodes_of(k)) for k in range(len(self)))
-        return [weights[k][mask] for k, mask in enumerate(masks)]
+        return [weights[k][self.patches.shared_of(k)] for k in range(len(self))]
 
 
 def _reopen(store: Store, version: str, runs: int, which: tuple[int, ...] | None) -> EmbeddedPatches:

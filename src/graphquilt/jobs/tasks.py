@@ -31,7 +31,7 @@ from graphquilt.graph.files import folder_version
 from graphquilt.graph.structure import Features
 from graphquilt.jobs.records import StoredSurvey, graph_fingerprint, patch_key, stored_survey
 from graphquilt.jobs.store import Parameters, Record, Store, store_name
-from graphquilt.jobs.stored_patches import PatchRows, shared_rows
+from graphquilt.jobs.stored_patches import PatchRows, patch_counts, shared_rows
 from graphquilt.jobs.versions import turn
 from graphquilt.kernels import settle_worker
 from graphquilt.patches import NodeSets
@@ -267,7 +267,8 @@ def _keep(store: Store, task: PatchTask, outcome: TaskOutcome, nodes: IntArray) 
     """Write what a task has made: rows that are not kept go to their file first."""
     marked = {**task.parameters, "worker": f"{socket.gethostname()}:{os.getpid()}"}
     if task.rows is not None and outcome.arrays is not None:
-        X, shared = outcome.arrays["embedding"], shared_rows(store, np.sort(nodes))
+        counts = _patch_counts(cast(Hashable, store), task.parameters.get("start"))
+        X, shared = outcome.arrays["embedding"], shared_rows(counts, np.sort(nodes))
         marked["rows"] = task.rows.write(X[~shared])
         outcome = replace(outcome, arrays={"embedding": X[shared]})
     store[patch_key(task.patch, task.content)] = outcome.record(marked)
@@ -304,6 +305,12 @@ def _input(task: PatchTask, *, whole: bool) -> tuple[IntArray, Graph | None, Far
             ) from error
     patch = task.patch % len(inputs.node_sets)  # it may be another run of this one
     return inputs.extract(patch) if whole else (inputs.ordered_nodes(patch), None, None)
+
+
+@functools.lru_cache(maxsize=2)
+def _patch_counts(store: Hashable, start: object) -> AnyArray:  # noqa: ARG001
+    """Open the survey, which the start was made with, once per worker: its file is checked when it is opened."""
+    return patch_counts(cast(Store, store))
 
 
 @functools.lru_cache(maxsize=2)
