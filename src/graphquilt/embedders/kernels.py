@@ -123,3 +123,19 @@ def multiply_rows(indptr: AnyArray, indices: AnyArray, data: AnyArray, X: AnyArr
             weight, other = data[e], X[indices[e]]
             for j in range(X.shape[1]):
                 row[j] += weight * other[j]
+
+
+@kernel("rows of far averages", writes=("out",))
+def half_rows(tables: AnyArray, step: int, rows: AnyArray, first: int, single: AnyArray, out: AnyArray) -> None:
+    """Write columns of some rows of one table into ``out`` (k, b), the first of them being column ``first``.
+
+    ``tables`` (s, c, w) has numbers in half precision as 16 bits; ``single`` is what each of the 65 536 stands for. The
+    rows lie anywhere in memory, so they are asked for ahead of time.
+    """
+    table, width = tables[step], out.shape[1]
+    for i in range(len(rows)):
+        if i + AHEAD < len(rows):
+            for j in range(0, width, 2 * LINE):
+                _prefetch(table, rows[i + AHEAD], first + j)
+        for j in range(width):
+            out[i, j] = single[table[rows[i], first + j]]

@@ -5,6 +5,7 @@ Where direction is kept, a node is there twice, as a source and as a target, in 
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -39,6 +40,12 @@ def degrees_with_loops(graph: Graph) -> tuple[Float32Array, Float32Array]:
 def _row_sums(indptr: AnyArray, weights: AnyArray) -> AnyArray:
     ends: AnyArray = np.concatenate([[0.0], np.cumsum(weights, dtype=np.float64)])
     return np.asarray(ends[indptr[1:]] - ends[indptr[:-1]])
+
+
+@functools.cache
+def _single() -> Float32Array:
+    """Return the number in single precision that each 16 bits of half precision stand for, (65536,)."""
+    return np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +152,18 @@ class FarRows:
         tables = self.tables
         if tables is None:
             return None
-        return lambda step: np.ascontiguousarray(tables[step, self.walk.needed, begin:end], dtype=np.float32)
+
+        def table(step: int) -> Float32Array:
+            needed = self.walk.needed
+            if tables.dtype != np.float16:
+                return np.ascontiguousarray(tables[step, needed, begin:end], dtype=np.float32)
+            from graphquilt.embedders.kernels import half_rows
+
+            rows = np.empty((len(needed), end - begin), dtype=np.float32)
+            half_rows(tables.view(np.uint16), step, needed, begin, _single(), rows)
+            return rows
+
+        return table
 
     def measure_missed(self, H: Float32Array, begin: int, end: int) -> tuple[float, float]:
         """Return the sums of squares of H after the last step, and of its distance from the averages."""
