@@ -202,7 +202,7 @@ BUDGET = {
     "alignment": 3_475,
     "cli": 1_811,
     "datasets": 307,
-    "embedders": 3_543,
+    "embedders": 3_538,
     "evaluate": 929,
     "federated": 2_990,
     "files": 836,

@@ -20,13 +20,8 @@ from graphquilt.embedders.contract import Hook
 from graphquilt.embedders.gcn import Context, Inputs, Loss, Weights, finish, on_cpu
 from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.graph import Graph
-<<<<<<< HEAD
 from graphquilt.linalg.ranking import roc_auc
-from graphquilt.progress import ProgressCallback, report
-=======
-from graphquilt.linalg import roc_auc
 from graphquilt.progress import report
->>>>>>> main
 
 if TYPE_CHECKING:
     from graphquilt.embedders.network import Network
