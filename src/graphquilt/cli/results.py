@@ -13,7 +13,16 @@ from cyclopts.validators import Number
 import graphquilt as gq
 from graphquilt.cli import app
 from graphquilt.cli.display import duration, graph_facts, printable, show, watching
-from graphquilt.cli.flags import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, Workers, job_settings
+from graphquilt.cli.flags import (
+    POSITIVE,
+    EmbedderFlags,
+    JobFolder,
+    Output,
+    RecipeFlags,
+    StitchingFlags,
+    Workers,
+    job_settings,
+)
 from graphquilt.errors import InputError
 
 if TYPE_CHECKING:
@@ -251,6 +260,7 @@ def plan(
     sizes: SizeFlags = SizeFlags(),
     embedder: EmbedderFlags = EmbedderFlags(),
     recipe: RecipeFlags = RecipeFlags(),
+    stitching: StitchingFlags = StitchingFlags(),
     workers: Workers = Workers(),
     output: Output = Output(),
 ) -> None:
@@ -264,7 +274,7 @@ def plan(
     if (job is None) == (sizes.nodes is None):
         raise InputError("plan takes either the folder of a job, or --nodes, --edges and --patches.")
     if job is None:
-        settings = job_settings({}, embedder=embedder, recipe=recipe)
+        settings = job_settings({}, embedder=embedder, recipe=recipe, stitching=stitching)
         n_patches = sizes.patches or default_patches(sizes.nodes or 1)
         n_workers = workers.count(settings.recipe.runs * n_patches)
         counts = {"n_nodes": sizes.nodes or 1, "n_edges": sizes.edges, "n_features": sizes.features}
@@ -272,7 +282,7 @@ def plan(
         estimate = gq.jobs.plan_sizes(future, settings.embedders[0], recipe=settings.recipe, workers=n_workers)
     else:
         opened = gq.Job.open(job)
-        settings = job_settings(opened.store, embedder=embedder, recipe=recipe)
+        settings = job_settings(opened.store, embedder=embedder, recipe=recipe, stitching=stitching)
         settings = replace(settings, recipe=settings.recipe.without_copies(settings.embedders))
         n_workers = workers.count(settings.recipe.runs * opened.patch_graph.n_patches)
         estimate = gq.jobs.plan_job(gq.Job(opened.store, settings, opened.graph), workers=n_workers)

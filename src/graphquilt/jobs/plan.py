@@ -23,6 +23,7 @@ from graphquilt.errors import FormatError, InputError, JobError, counted
 from graphquilt.files.writing import available_memory
 from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.store import store_folder
+from graphquilt.jobs.tasks import HELD, LARGE
 from graphquilt.patches.clusters import MOST_PAIRS
 
 if TYPE_CHECKING:
@@ -150,13 +151,15 @@ def stage_plans(sizes: Sizes, embedder: Embedder, recipe: Recipe, workers: int =
     item = np.dtype(recipe.precision).itemsize if recipe.precision == "float16" else 4.0
     seconds = _embedding_seconds(sizes, embedder, starts=starts) * recipe.runs
     memory = lanes * (largest + _SPARE) + _SPARE * (lanes > 1)
+    if starts and 4 * (sizes.entries + n * f) > LARGE:  # each worker reads groups of patches
+        memory += lanes * (HELD + 9.0 * n)
     embedding = StagePlan("embedding", seconds, memory, item * d * rows, lanes)
     survey = []
     if starts and sizes.n_patches > 1:
         k = max(2048, n / 1000)
         tables = k * (2 * 9 * 256 + 4 * 11 * min(f, 256))
         cpu = _pairs(sizes) * (8 * 256 + 10 * min(f, 256)) / _WALKED + n * (1e-6 + 16e-9 * f)
-        survey.append(StagePlan("survey", cpu, 75.0 * n + 2 * tables + 24 * _pairs(sizes) + _SPARE, 31.0 * n + tables))
+        survey.append(StagePlan("survey", cpu, 50.0 * n + 2 * tables + 16 * _pairs(sizes) + _SPARE, 31.0 * n + tables))
     alignment, centroid = _stitching_plans(sizes, recipe, free, workers)
     motions = free_motions(embedder, start=recipe.start)
     if starts and recipe.averages_at_once(motions, n, sizes.n_patches, d):  # the rows go while the result grows
@@ -238,7 +241,7 @@ def _graph_plans(sizes: Sizes, *, starts: bool) -> tuple[StagePlan, ...]:
     if starts:  # fine clusters in ten passes, which METIS merges
         pairs = _pairs(sizes)
         partition = StagePlan(
-            "clusters", 45e-8 * entries + 3e-7 * pairs, 20.0 * n + 40 * pairs + _SPARE, 12.0 * n + 12 * pairs
+            "clusters", 45e-8 * entries + 3e-7 * pairs, 40.0 * n + 50 * pairs + _SPARE, 12.0 * n + 12 * pairs
         )
     return (
         StagePlan("ingest", 130e-9 * entries, max(2**30, n / 1000) + _SPARE, 8 * entries + 8 * n),

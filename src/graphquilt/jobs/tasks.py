@@ -39,7 +39,7 @@ from graphquilt.progress import ProgressCallback, resource_usage
 
 PatchInput: TypeAlias = tuple[IntArray, Graph, FarField | None]  # nodes, their subgraph, what is known of the rest
 _CURVE = 33  # points of a loss curve that are kept
-_LARGE, _HELD = 1 << 32, 1 << 30  # bytes of a graph of which patches are read in groups, and of such a group
+LARGE, HELD = 1 << 32, 1 << 30  # bytes of a graph of which patches are read in groups, and of such a group
 _ENTRIES = 1 << 20  # nodes whose edges are read at once
 
 
@@ -89,7 +89,7 @@ class PatchInputs:
         if self.graph is None or self.graph.folder is None or self._views is None or self._views[1] is not None:
             return None
         size = sum(getattr(array, "nbytes", 0) for array in (self.graph.indices, self.graph.features))
-        return None if size < _LARGE else max(1, _HELD * len(self.node_sets) // size)
+        return None if size < LARGE else max(1, HELD * len(self.node_sets) // size)
 
     def _group(self, group: int) -> tuple[Graph, IntArray, Features | None]:
         """Return the graph with the edges of a group of patches only, their nodes, and the features of these.
