@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int64Array
+from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int64Array, IntArray
 from graphquilt.embedders import Propagation
 from graphquilt.embedders.shared_start import Survey, shares_start
 from graphquilt.errors import InputError
@@ -179,6 +179,9 @@ class _Next:
         self.source = replace(source, graph=None, fingerprint=self.fingerprint)
         known_rows = np.flatnonzero(~change.gone[: known.graph.n_nodes])
         self.stayed: Int64Array = np.setdiff1d(known_rows, change.new)  # were there before, and still are
+        before, now = (graph.undirected().degrees[self.stayed] for graph in (known.graph, self.graph))
+        alone = self.stayed[(before == 0) & (now > 0)]
+        self.joining: Int64Array = np.union1d(change.new, alone)  # new, or without edges before
 
     @property
     def job(self) -> Job:
@@ -207,7 +210,7 @@ class _Next:
         """Bring the records of the job up to date; return the changes so far, and digests of what stays."""
         old, undirected, clusters = self.old, self.graph.undirected(), None
         if "clusters" in old.store:
-            labels = self._before(old.store["clusters"].arrays["cluster"], back=False)
+            labels = self._before(old.store["clusters"].arrays["cluster"])
             clusters = coarse_graph(undirected, self._joined(undirected, labels))
             self.store["clusters"] = Record(clusters.to_arrays(), {"graph": self.fingerprint})
         changed, far = self._changes_so_far(undirected)
@@ -217,11 +220,11 @@ class _Next:
             self._follow_survey(patches, clusters, renew=renew)
             again, far = again | renew, 0.0 if renew else far
         changed[again] = 0
-        return {"changed": changed, "far": np.array(far)}, self._take_over(again)
+        return {"changed": changed, "far": np.array(far)}, self._take_over(again, patches.node_sets)
 
     def _follow_patches(self, graph: Graph, changed: Float64Array) -> tuple[PatchGraph, BoolArray]:
-        """Let new nodes join the patches of their neighbours; return the patches, and which are embedded again."""
-        old, store, joining = self.old, self.store, self.change.new
+        """Let nodes join the patches of their neighbours; return the patches, and which are embedded again."""
+        old, store, joining = self.old, self.store, self.joining
         patches, home = old.patch_graph, np.zeros(graph.n_nodes, dtype=np.int64)
         if "labels" in old.store:
             home = self._joined(graph, self._before(old.store["labels"].arrays["labels"]))
@@ -229,7 +232,8 @@ class _Next:
         again = (changed > TOLERANCE) | (gains > TOLERANCE * patches.sizes)
         lost = np.flatnonzero(self.change.gone[: len(self.known.gone)] > self.known.gone)
         again[home[lost]] = True  # their rows become zero
-        again |= [bool(np.isin(joining, nodes).any()) for nodes in patches.node_sets]  # nodes that came back
+        sets = self._left(patches.node_sets)
+        again |= [bool(np.isin(joining, nodes).any()) for nodes in sets]
         if len(joining):
             again[gains.argmax()] = True
             members = sp.csr_array((np.ones(graph.n_nodes), (np.arange(graph.n_nodes), home)))
@@ -244,10 +248,17 @@ class _Next:
                 named["clusters"] = record_digest(store, "clusters")
             store["labels"] = Record({"labels": home}, named)
             made_with["labels"] = record_digest(store, "labels")
-        sets = [np.union1d(nodes, joining[home[joining] == k]) for k, nodes in enumerate(patches.node_sets)]
+        sets = [np.union1d(nodes, joining[home[joining] == k]) for k, nodes in enumerate(sets)]
         following = PatchGraph(sets, patches.edges, graph.n_nodes, patches.components, patches.report)
         keep_patch_graph(store, following, self.graph, made_with)
         return following, again
+
+    def _left(self, node_sets: Sequence[IntArray]) -> list[IntArray]:
+        """Return the node sets without the nodes that join anew: those of one patch only, which keeps others."""
+        counts = np.bincount(np.concatenate(list(node_sets)), minlength=self.graph.n_nodes)
+        leaving = self.joining[counts[self.joining] == 1]
+        sets = [np.setdiff1d(nodes, leaving) for nodes in node_sets]
+        return [left if len(left) else nodes for left, nodes in zip(sets, node_sets, strict=True)]
 
     def _changes_so_far(self, graph: Graph) -> tuple[Float64Array, float]:
         """Return the share of the weight of each patch's edges that has changed since it was embedded, and of all."""
@@ -268,11 +279,12 @@ class _Next:
         joined[joined < 0] = np.bincount(labels[labels >= 0]).argmin()
         return joined
 
-    def _before(self, labels: AnyArray, *, back: bool = True) -> AnyArray:
-        """Return labels of old nodes, -1 for new ones and, with ``back``, for those that came back."""
+    def _before(self, labels: AnyArray) -> AnyArray:
+        """Return labels of old nodes, and -1 for those that join anew, unless none of the others has their label."""
         padded = np.full(self.graph.n_nodes, -1, dtype=labels.dtype)
         padded[: len(labels)] = labels
-        padded[self.change.new[self.change.new < len(labels) * back]] = -1
+        joining, others = self.joining, np.delete(padded, self.joining)
+        padded[joining[np.isin(padded[joining], others)]] = -1
         return padded
 
     def _follow_survey(self, patches: PatchGraph, clusters: CoarseGraph | None, *, renew: bool) -> None:
@@ -289,15 +301,20 @@ class _Next:
             survey = embedder.survey(graph, seed, clusters=clusters, cut=patches.n_patches > 1)
         keep_survey(self.store, survey, graph, patches, made_by=(embedder, seed))
 
-    def _take_over(self, again: BoolArray) -> dict[str, str]:
+    def _take_over(self, again: BoolArray, node_sets: Sequence[IntArray]) -> dict[str, str]:
         """Take over the embeddings of the other patches, the shared starts and the rotation onto an earlier frame."""
-        p, runs, store = len(again), self.old.settings.recipe.runs, self.old.store
-        keys = [patch_key(k, "embedding") for k in range(runs * p) if not again[k % p]]
-        keys = [key for key in keys if key in store] + [key for run in range(runs) for key in start_keys(store, run)]
+        p, runs, store, before = len(again), self.old.settings.recipe.runs, self.old.store, self.old.patch_graph
+        spared = {patch_key(k, "embedding"): k % p for k in range(runs * p) if not again[k % p]}
+        keys = [key for key in spared if key in store] + [key for run in range(runs) for key in start_keys(store, run)]
         frame = FRAME in store and not self.old.settings.motions.free  # free patches are turned anew in every version
         for key in [*keys, FRAME] if frame else keys:
-            copy_record(store, self.store, key)
-        return {key: record_digest(store, key) for key in keys}
+            k = spared.get(key)
+            if k is None or len(node_sets[k]) == before.sizes[k]:
+                copy_record(store, self.store, key)
+            else:  # without the rows of nodes that have joined another patch
+                record, rows = store[key], np.isin(before.node_sets[k], node_sets[k])
+                self.store[key] = Record({"embedding": record.arrays["embedding"][rows]}, record.parameters)
+        return {key: record_digest(self.store, key) for key in keys}
 
     def settle(
         self, before: FloatArray, *, executor: Executor | None = None, progress: ProgressCallback | None = None
