@@ -25,7 +25,6 @@ PLACES = {
     "gq.Louvain()(graph)": "partition",
     "gq.Leiden()(graph)": "partition",
     "gq.GraphQuilt().__sklearn_tags__()": "eval",
-    "gq.report.draw_patch_graph(result.patch_graph)": "viz",
     "gq.report.write_map(result.as_job(), 'map.png')": "viz",
     "gq.report.write_map(result.as_job(), 'map.html', options=gq.report.MapOptions(umap=True))": "viz",
     "__import__('graphquilt.cli.demo').cli.demo.digits_graph()": "eval",

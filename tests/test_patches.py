@@ -87,7 +87,7 @@ def test_sparsify_keeps_the_mean_degree_the_tree_and_the_seed(p, extra, degree, 
     edges, w = connected_pairs(p, extra, seed)
     sparse = sparsify(edges, w, p, degree=degree, seed=seed)
     assert len(sparse.edges) == min(len(edges), max(p - 1, int(degree * p / 2)))
-    tree = sp.csgraph.minimum_spanning_tree(sp.csr_array((1 / w, edges.T), shape=(p, p))).tocoo()
+    tree = sp.csgraph.minimum_spanning_tree(sp.csr_array((1 / w, edges.T.astype(np.int32)), shape=(p, p))).tocoo()
     assert {tuple(sorted(pair)) for pair in zip(tree.row.tolist(), tree.col.tolist(), strict=True)} <= {
         tuple(pair) for pair in sparse.edges.tolist()
     }

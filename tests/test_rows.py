@@ -9,7 +9,7 @@ import graphquilt as gq
 from graphquilt.datasets.loading import block_graph
 from graphquilt.embedders import survey
 from graphquilt.errors import InputError, JobError
-from graphquilt.jobs import rows
+from graphquilt.jobs import stored_patches
 from graphquilt.jobs.tasks import _in_precision
 
 DIM = 4
@@ -23,7 +23,7 @@ def graph():
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(rows, "BLOCK", 8 * DIM * 130)  # five blocks of nodes
+    monkeypatch.setattr(stored_patches, "BLOCK", 8 * DIM * 130)  # five blocks of nodes
 
 
 def settings(**changes):
@@ -79,7 +79,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("kill", [(0, False), (1, True), (3, False), (4, True)])
 def test_a_job_that_ends_between_two_blocks_continues(graph, expected, tmp_path, monkeypatch, kill):
     after, truncated = kill
-    whole = rows.RowFile.blocks
+    whole = stored_patches.RowFile.blocks
 
     def killed(self, result):
         blocks = whole(self, result)
@@ -93,10 +93,10 @@ def test_a_job_that_ends_between_two_blocks_continues(graph, expected, tmp_path,
     job = job_in(tmp_path / "job", graph)
     job.cut()
     job.embed()
-    monkeypatch.setattr(rows.RowFile, "blocks", killed)
+    monkeypatch.setattr(stored_patches.RowFile, "blocks", killed)
     with pytest.raises(Killed):
         job.stitch()
-    monkeypatch.setattr(rows.RowFile, "blocks", whole)
+    monkeypatch.setattr(stored_patches.RowFile, "blocks", whole)
     again = job_in(tmp_path / "job", graph)
     again.run()
     assert np.array_equal(again.embedding, expected)

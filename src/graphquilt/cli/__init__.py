@@ -24,8 +24,7 @@ from cyclopts import App, ArgumentCollection, CycloptsError, MissingArgumentErro
 
 import graphquilt
 from graphquilt.cli.display import printable, show, watching
-from graphquilt.cli.flags import Output, SourceFlags
-from graphquilt.cli.workers import Workers
+from graphquilt.cli.flags import Output, SourceFlags, Workers
 from graphquilt.errors import InputError, QuiltError
 
 __all__ = ["Output", "SourceFlags", "Workers", "app", "main", "new_app", "run", "show", "watching"]
@@ -178,7 +177,7 @@ def _unreadable_name(name: str) -> str:
 
 
 # Each adds its commands to ``app``.
-from graphquilt.cli import evaluation, graphs, jobs, links, results  # noqa: E402, F401
+from graphquilt.cli import evaluation, graphs, jobs, results  # noqa: E402, F401
 
 # These commands are imported when they are called.
 app.command(

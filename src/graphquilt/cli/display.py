@@ -6,14 +6,13 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from graphquilt.graph import Graph
-    from graphquilt.jobs import Advice
     from graphquilt.progress import Progress, ProgressCallback
 
 
@@ -121,14 +120,6 @@ def _plain(value: object) -> object:
 def printable(text: object) -> str:
     """Return a text with control characters, which could move the cursor, written as escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
-
-
-def show_advice(advice: Sequence[Advice]) -> None:
-    """Print what may help, each command on a separate line."""
-    if advice:
-        print("what to do")
-    for one in advice:
-        print(f"  {one.why}:\n    {one.command}")
 
 
 def graph_facts(graph: Graph) -> dict[str, object]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
+import graphquilt as gq
 from graphquilt.cli import app
 from graphquilt.cli.display import graph_facts, show, watching
 from graphquilt.cli.flags import Output, SourceFlags
@@ -54,19 +55,16 @@ def ingest(
     output: Output = Output(),
 ) -> None:
     """Turn an edge list into a graph folder that opens memory-mapped."""
-    from graphquilt.graph import read_edges
-    from graphquilt.jobs import Source
-
     logging.basicConfig(format="%(message)s", level=logging.INFO if sys.stderr.isatty() else logging.WARNING)
     if not edges.exists():
         raise InputError(f"{edges} does not exist.")
     if source.half_life is not None:
         raise InputError("a graph folder keeps no times: give --half-life, and the edge list, to embed or cut.")
-    origin = source.apply_to(Source(), edges)
+    origin = source.apply_to(gq.jobs.Source(), edges)
     if reading.memory is not None or edges.is_dir():
         graph = _out_of_core(origin, out, reading)
     else:
-        graph = read_edges(
+        graph = gq.read_edges(
             edges,
             columns=origin.columns,
             directed=origin.directed,
@@ -86,7 +84,6 @@ def ingest(
 
 def _out_of_core(origin: Source, out: Path, reading: ReadingFlags) -> Graph:
     """Build the graph folder within the memory that is allowed."""
-    from graphquilt.graph import Graph, attach, build_csr
     from graphquilt.graph.largest import save_largest_component
     from graphquilt.graph.reading.node_tables import add_node_tables, open_features
     from graphquilt.graph.reading.sources import TextOptions
@@ -96,7 +93,7 @@ def _out_of_core(origin: Source, out: Path, reading: ReadingFlags) -> Graph:
     features = open_features(origin.features)
     shape = getattr(features, "shape", None)
     with watching() as progress:
-        build_csr(
+        gq.graph.build_csr(
             edges,
             place,
             n_nodes=reading.nodes if shape is None else shape[0],
@@ -108,13 +105,13 @@ def _out_of_core(origin: Source, out: Path, reading: ReadingFlags) -> Graph:
             duplicates=origin.duplicates,
             progress=progress,
         )
-        whole = add_node_tables(Graph.open(place), features, origin.labels)
+        whole = add_node_tables(gq.Graph.open(place), features, origin.labels)
         if not origin.largest_component:
             file = None if reading.copy_features else getattr(features, "filename", None)
             if file is not None:
                 logging.info("The features stay in %s; --copy-features copies them.", file)
-            attach(out, features=whole.features if file is None else Path(file), labels=whole.labels)
-            return Graph.open(out)
+            gq.graph.attach(out, features=whole.features if file is None else Path(file), labels=whole.labels)
+            return gq.Graph.open(out)
         largest = save_largest_component(whole, out, progress=progress)
         shutil.rmtree(place)
         return largest
@@ -151,12 +148,10 @@ DataFolder = Annotated[Path | None, Parameter(env_var="GRAPHQUILT_DATA", help="T
 @datasets_app.command(name="list")
 def list_datasets(*, data: DataFolder = None, output: Output = Output()) -> None:
     """List the named data sets, and which of them are in the folder."""
-    from graphquilt.datasets import dataset_files, dataset_names
-
     forms: dict[str, str | None] = {}
-    for name in dataset_names():
+    for name in gq.datasets.dataset_names():
         try:
-            forms[name] = "generated" if name == "blocks" else dataset_files(name, data)[0]
+            forms[name] = "generated" if name == "blocks" else gq.datasets.dataset_files(name, data)[0]
         except InputError:
             forms[name] = None
     show(forms, as_json=output.json)
@@ -165,10 +160,9 @@ def list_datasets(*, data: DataFolder = None, output: Output = Output()) -> None
 @datasets_app.command(name="show")
 def show_dataset(name: str, *, data: DataFolder = None, output: Output = Output()) -> None:
     """Read a data set and print its counts."""
-    from graphquilt.datasets import load_dataset
     from graphquilt.evaluate.pairs import count_pairs
 
-    graph = load_dataset(name, data=data)
+    graph = gq.datasets.load_dataset(name, data=data)
     counts = {
         "nodes": graph.n_nodes,
         "edges": count_pairs(graph, exact=False),
@@ -181,8 +175,6 @@ def show_dataset(name: str, *, data: DataFolder = None, output: Output = Output(
 @datasets_app.command
 def fetch(name: str, *, data: DataFolder = None, output: Output = Output()) -> None:
     """Download a data set into the folder and verify it."""
-    from graphquilt.datasets import fetch_dataset
-
     with watching() as progress:
-        paths = [str(path) for path in fetch_dataset(name, data=data, progress=progress)]
+        paths = [str(path) for path in gq.datasets.fetch_dataset(name, data=data, progress=progress)]
     print(json.dumps(paths) if output.json else "\n".join(paths))

@@ -44,18 +44,10 @@ def fingerprint(*arrays: object, wide: bool = False) -> str:
 
 
 def describe(value: object) -> dict[str, object]:
-    """Return the name and the settings of an object as plain values.
+    """Return the name and the settings of an object as plain values, or its ``description``.
 
     The settings are the fields of a dataclass that take part in its comparison, the layers of a network, the code of a
-    lambda, or else the public attributes. An object's ``description`` attribute takes precedence.
-
-    Examples
-    --------
-    >>> describe(functools.partial(max, 3))
-    {'name': 'builtins.max', 'args': [3], 'keywords': {}}
-    >>> from graphquilt.embedders import SVD
-    >>> describe(SVD(4))["name"], describe(SVD(4))["dim"]
-    ('graphquilt.SVD', 4)
+    lambda, or else the public attributes.
     """
     own = getattr(value, "description", None)
     if isinstance(own, Mapping):
@@ -130,15 +122,9 @@ def restore(description: object, unknown: MakeUnknown) -> object:
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         return unknown(fields)
     names = {field.name for field in dataclasses.fields(kind) if field.init}
-    whole = True
-
-    def incomplete(part: Mapping[str, object]) -> object:
-        nonlocal whole
-        whole = False
-        return part
-
-    values = {name: _value(value, incomplete) for name, value in fields.items() if name in names}
-    return kind(**values) if whole else unknown(fields)
+    missing: list[object] = []  # parts that are not graphquilt's
+    values = {name: _value(value, missing.append) for name, value in fields.items() if name in names}
+    return unknown(fields) if missing else kind(**values)
 
 
 def restore_values(parameters: object, unknown: MakeUnknown) -> dict[str, object]:

@@ -19,9 +19,9 @@ from graphquilt.graph import Graph
 from graphquilt.jobs.description import describe, differences
 from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.records import check_embedder, keep_patch_graph, patch_key, patch_seed
-from graphquilt.jobs.result import EmbeddedPatches
 from graphquilt.jobs.settings import JobSettings, default_embedders
 from graphquilt.jobs.store import Record, Store, combined_digest, store_name
+from graphquilt.jobs.stored_patches import EmbeddedPatches
 from graphquilt.jobs.sweeps import START, EmbeddingRun, PatchSweep
 from graphquilt.jobs.tasks import Start
 from graphquilt.kernels import loop_threads, one_thread, use_loop_threads
@@ -53,7 +53,7 @@ def embed_patches(
     Parameters
     ----------
     graph : Graph or None
-        None if a store in a folder has the data of every patch already.
+        None if the store has every patch already.
     patch_graph : PatchGraph
     embedder : Embedder, function, object with ``fit_transform``, or sequence of these, optional
         One for all patches, or one for each; by default the one that the graph was cut for, or
@@ -197,7 +197,6 @@ def _parameters(run: EmbeddingRun, r: int, step: int, before: Start | None) -> d
         "survey": None if survey is None else survey.digest,
         "before": None if before is None else before.digest,
         "kept": kept,
-        "data": run.data_digest(*range(p)),
     }
 
 

@@ -25,7 +25,7 @@ from graphquilt.errors import FormatError, InputError, JobError, counted
 from graphquilt.files import available_memory
 from graphquilt.graph import Graph
 from graphquilt.jobs.options import Recipe
-from graphquilt.jobs.records import graph_of, patch_key, patch_seed
+from graphquilt.jobs.records import patch_key, patch_seed
 from graphquilt.jobs.store import store_folder
 from graphquilt.jobs.workers import Processes
 from graphquilt.progress import ProgressCallback, peak_memory, report
@@ -298,23 +298,18 @@ def _stitching_plans(sizes: Sizes, recipe: Recipe, free: bool, workers: int) -> 
 
 def _probe(job: Job, patches: list[int], progress: ProgressCallback | None) -> list[tuple[float, float, int]]:
     """Embed patches in a process: CPU seconds, bytes above those at the start, and the item size of each."""
-    embedders, probes = job.settings.embedders, []
+    graph, embedders, probes = job.require_graph(), job.settings.embedders, []
     with Processes(1) as pool:
         start = pool.submit(peak_memory).result()
         for done, k in enumerate([patches[0], *patches]):  # the first call pays for imports and compilation
             embedder = embedders[k if len(embedders) > 1 else 0]
             seed = patch_seed(job.settings.seed, k)
-            seconds, peak, item = pool.submit(_embed_once, _patch_data(job, k), k, embedder, seed).result()
+            seconds, peak, item = pool.submit(
+                _embed_once, graph.subgraph(job.patch_graph.node_sets[k]), k, embedder, seed
+            ).result()
             probes.append((seconds, float(peak - start), item))
             report(progress, "probe", done, len(patches))
     return probes[1:]
-
-
-def _patch_data(job: Job, patch: int) -> Graph:
-    key = patch_key(patch, "graph")
-    if key in job.store:
-        return graph_of(job.store[key])[1]
-    return job.require_graph().subgraph(job.patch_graph.node_sets[patch])
 
 
 def _embed_once(graph: Graph, patch: int, embedder: Embedder, seed: int) -> tuple[float, int, int]:

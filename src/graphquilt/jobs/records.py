@@ -1,24 +1,20 @@
-"""Records: how patches, far clusters, surveys and the data of patches are kept in a store, and their fingerprints."""
+"""Records: how patches, far clusters and surveys are kept in a store, and their fingerprints."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, IntArray
-from graphquilt.embedders import FarField
+from graphquilt.arrays import AnyArray
 from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import Survey, shares_start
-from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.files import is_size
+from graphquilt.errors import FormatError, JobError
 from graphquilt.graph import Graph
-from graphquilt.graph.checks import check_rows
-from graphquilt.graph.files import folder_version, graph_checksums, sparse_features
+from graphquilt.graph.files import folder_version, graph_checksums
 from graphquilt.jobs.description import describe, differences, fingerprint
 from graphquilt.jobs.store import Parameters, Record, Store, record_digest, store_name, stored_record
 from graphquilt.patches import CoarseGraph, NodeSets, PatchGraph, coarse_graph, fine_clusters, is_large
@@ -207,72 +203,3 @@ def stored_survey(record: Record) -> StoredSurvey:
         kind, _, rest = name.partition("_")
         parts.setdefault(kind, {})[rest] = array
     return StoredSurvey(parts["node"], parts["shared"], record.digest)
-
-
-def graph_record(nodes: IntArray, graph: Graph, far: FarField | None = None) -> Record:
-    """Return everything that is needed to embed one patch: its nodes and their induced subgraph with features."""
-    arrays: dict[str, AnyArray] = {
-        "nodes": np.asarray(nodes, dtype=np.int64),
-        "indptr": np.asarray(graph.indptr),
-        "indices": np.asarray(graph.indices),
-    }
-    if graph.weights is not None:
-        arrays["weights"] = np.asarray(graph.weights)
-    if sp.issparse(graph.features):
-        features = sp.csr_array(graph.features)
-        parts = ("data", "indices", "indptr", "shape")
-        arrays |= {f"features_{part}": np.asarray(getattr(features, part)) for part in parts}
-    elif graph.features is not None:
-        arrays["features"] = np.asarray(graph.features)
-    parameters: dict[str, object] = {"directed": graph.directed}
-    if far is not None:
-        arrays |= {f"survey_{name}": np.asarray(array) for name, array in far.nodes.items()}
-        arrays |= {"far_indptr": np.asarray(far.indptr), "far_clusters": np.asarray(far.clusters)}
-        if far.weights is not None:
-            arrays["far_weights"] = np.asarray(far.weights)
-        parameters |= {"n_nodes": far.n_nodes}
-    return Record(arrays, parameters)
-
-
-def graph_of(record: Record) -> tuple[AnyArray, Graph, FarField | None]:
-    """Return the nodes and the graph of a patch's record, and what it knows of the rest, without what is for all."""
-    arrays, parameters = record.arrays, record.parameters
-    missing = {"nodes", "indptr", "indices"} - set(arrays)
-    if missing:
-        raise FormatError(f"a patch's record lacks {sorted(missing)}; see docs/job-format.md for what it holds.")
-    try:
-        graph = Graph.from_arrays(
-            arrays["indptr"],
-            arrays["indices"],
-            arrays.get("weights"),
-            features=sparse_features(arrays, "features") if "features_data" in arrays else arrays.get("features"),
-            node_ids=arrays["nodes"],
-            directed=bool(parameters.get("directed", False)),
-        )
-    except (InputError, KeyError, ValueError, TypeError) as error:
-        raise FormatError(f"a patch's record is not a graph: {error} Make it again.") from error
-    if "far_indptr" not in arrays:
-        return arrays["nodes"], graph, None
-    return arrays["nodes"], graph, _far_of(arrays, parameters, graph.n_nodes)
-
-
-def _far_of(arrays: Mapping[str, AnyArray], parameters: Parameters, n: int) -> FarField:
-    """Return the far field of a record with n nodes, and refuse one that cannot be."""
-    n_nodes = parameters.get("n_nodes")
-    if not (is_size(n_nodes) and n <= n_nodes):
-        raise FormatError(f"a patch's record has {n} nodes, and says that the whole graph has {n_nodes!r}.")
-    nodes = {name.removeprefix("survey_"): array for name, array in arrays.items() if name.startswith("survey_")}
-    if any(array.ndim == 0 or len(array) != n for array in nodes.values()):
-        raise FormatError(f"the survey in a patch's record does not have one row for each of {n} nodes.")
-    indptr, clusters, weights = arrays["far_indptr"], arrays.get("far_clusters", np.empty(0)), arrays.get("far_weights")
-    try:
-        if any(array.ndim != 1 or array.dtype.kind not in "iu" for array in (indptr, clusters)):
-            raise InputError("they are not one list of clusters per node")
-        if len(indptr) not in (n + 1, 2 * n + 1):
-            raise InputError(f"there are {len(indptr)} offsets")
-        check_rows(np.asarray(indptr), len(clusters))
-        if weights is not None and (weights.shape != clusters.shape or not np.isfinite(weights).all()):
-            raise InputError(f"their weights are not {len(clusters)} finite numbers")
-    except InputError as error:
-        raise FormatError(f"the edges that leave a patch of {n} nodes cannot be read: {error}.") from error
-    return FarField(n_nodes, nodes, {}, np.asarray(indptr), np.asarray(clusters), weights)

@@ -130,12 +130,12 @@ class JobSettings:
         """Return the settings as plain values, for JSON."""
         described = [describe(embedder) for embedder in self.embedders]
         return {
-            "source": _fields(self.source),
-            "cutting": _fields(self.cutting),
+            "source": plain(vars(self.source)),
+            "cutting": plain(vars(self.cutting)),
             "embedder": described if isinstance(self.embedder, tuple) else described[0],
             "dim": self.dim,
-            "motions": _fields(self.motions),
-            "recipe": _fields(self.recipe),
+            "motions": plain(vars(self.motions)),
+            "recipe": plain(vars(self.recipe)),
             "seed": self.seed,
         }
 
@@ -190,7 +190,3 @@ def readable_settings(store: Store) -> tuple[JobSettings | None, FormatError | N
         return stored_settings(store), None
     except FormatError as error:
         return None, error
-
-
-def _fields(value: Source | Cutting | Recipe | Motions) -> dict[str, object]:
-    return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}

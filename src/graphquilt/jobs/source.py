@@ -19,9 +19,8 @@ from graphquilt.files.stamps import is_settled, large_file, reference, stamp
 from graphquilt.graph import BadRows, Duplicates, Graph, read_edges, read_recent_edges
 from graphquilt.graph.files import attach, with_checksums
 from graphquilt.jobs.description import differences
-from graphquilt.jobs.directory import JOB, DirectoryStore
 from graphquilt.jobs.records import graph_fingerprint
-from graphquilt.jobs.store import Store, locked, store_folder, store_name
+from graphquilt.jobs.store import JOB, DirectoryStore, Store, locked, store_folder, store_name
 
 if TYPE_CHECKING:
     from graphquilt.jobs.settings import JobSettings

@@ -28,16 +28,9 @@ from graphquilt.embedders.shared_start import (
 from graphquilt.errors import EmbedderError, FormatError, InputError, JobError, MissingExtraError
 from graphquilt.graph import Graph
 from graphquilt.graph.files import folder_version
-from graphquilt.jobs.records import (
-    StoredSurvey,
-    graph_fingerprint,
-    graph_of,
-    graph_record,
-    patch_key,
-    stored_survey,
-)
-from graphquilt.jobs.rows import PatchRows, shared_rows
+from graphquilt.jobs.records import StoredSurvey, graph_fingerprint, patch_key, stored_survey
 from graphquilt.jobs.store import Parameters, Record, Store, store_name
+from graphquilt.jobs.stored_patches import PatchRows, shared_rows
 from graphquilt.jobs.versions import turn
 from graphquilt.kernels import settle_worker
 from graphquilt.patches import NodeSets
@@ -68,10 +61,9 @@ class GraphReference:
 class PatchInputs:
     """Cuts the data of patches from the graph."""
 
-    graph: Graph | None  # None if a store has the data of every patch
+    graph: Graph | None  # None if all patches were embedded elsewhere
     node_sets: Sequence[IntArray]
     survey: StoredSurvey | None = None  # where patches get a shared start
-    patches: str | None = None  # the fingerprint of the patch graph
 
     def extract(self, patch: int) -> PatchInput:
         """Return the nodes of a patch, their subgraph, and what is known of the rest.
@@ -79,7 +71,7 @@ class PatchInputs:
         With far clusters the nodes come cluster by cluster: neighbours are then near each other in memory.
         """
         if self.graph is None:
-            raise JobError(f"the data of patch {patch} is not there, and no graph was given to cut it from.")
+            raise JobError(f"patch {patch} is not embedded, and no graph was given to cut it from.")
         nodes = self.ordered_nodes(patch)
         if self.survey is None or self._views is None:
             return nodes, self.graph.subgraph(nodes), None
@@ -109,16 +101,6 @@ class PatchInputs:
             self.graph.folder, graph_fingerprint(self.graph), None if self.survey is None else self.survey.digest
         )
 
-    def record(self, patch: int) -> Record:
-        """Return the data of a patch as a store keeps it."""
-        record = graph_record(*self.extract(patch))
-        return replace(record, parameters={**record.parameters, **self.made_from})
-
-    @property
-    def made_from(self) -> dict[str, object]:
-        """What the data of patches in a store has to be made from."""
-        return {"patches": self.patches, "survey": None if self.survey is None else self.survey.digest}
-
 
 @functools.lru_cache(maxsize=2)
 def _open_inputs(store: Hashable, reference: GraphReference, version: object) -> PatchInputs:  # noqa: ARG001
@@ -134,18 +116,6 @@ def _open_inputs(store: Hashable, reference: GraphReference, version: object) ->
         raise FormatError("the survey of the graph was made again meanwhile; run again.")
     patches = records["patch_graph"].arrays
     return PatchInputs(graph, NodeSets(patches["nodes"], patches["starts"]), survey)
-
-
-def stored_input(store: Store, key: str, *, far_field: bool) -> PatchInput:
-    """Return the nodes and the graph of a patch from a store, and with a survey what it knows of the rest."""
-    nodes, graph, far = graph_of(store[key])
-    clusters = None if far is None else far.nodes.get("cluster")
-    order = np.arange(len(nodes)) if clusters is None else np.lexsort((nodes, clusters))
-    if np.any(np.diff(np.asarray(nodes)[order]) <= 0 if clusters is None else order != np.arange(len(nodes))):
-        raise FormatError(f"the nodes of {key} are not in the order that docs/job-format.md asks for; make it again.")
-    if not far_field or far is None:
-        return nodes, graph, None
-    return nodes, graph, replace(far, shared=stored_survey(store["survey"]).shared)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,8 +144,7 @@ class PatchTask:
     data: int  # the patch whose nodes and edges it has: itself, or the patch that it is another run of
     far_field: bool  # whether the embedder uses the survey of the whole graph
     aligned: bool  # whether the patch will be turned or scaled to fit others, and has to extend somewhere
-    # What to cut the patch from, the folder of the graph in another process, or the data itself; None: the store has it
-    inputs: PatchInputs | GraphReference | PatchInput | None = None
+    inputs: PatchInputs | GraphReference | PatchInput  # what the patch is cut from, here or in a worker, or its data
     start: tuple[str, str] | None = None  # key and digest of the shared start in the store
     kept: Arrays | str | None = None  # what this patch keeps from the last round, or its key in the store
     precision: str | None = None  # the type that the embedding is stored in, unless it is that of the embedder
@@ -188,16 +157,15 @@ class PatchTask:
 class TaskOutcome:
     """The outcome of a task; small if a store in a folder holds the arrays.
 
-    ``kind`` says how an error is to be taken: the patch "failed" and may be tried again, its "input" record is
-    damaged, the error is "final" because it would come again, it is "fatal" because no patch can succeed, or the
-    "embedder" breaks its promise, which it would for every patch.
+    ``kind`` says how an error is to be taken: the patch "failed" and may be tried again, the error is "final" because
+    it would come again, "fatal" because no patch can succeed, or the "embedder" breaks its promise.
     """
 
     facts: Mapping[str, float] = field(default_factory=dict)  # a few numbers for those who watch
     losses: Sequence[tuple[int, float]] = ()  # epochs and their loss
     arrays: Mapping[str, AnyArray] | None = None
     error: str | None = None
-    kind: Literal["failed", "input", "final", "fatal", "embedder"] = "failed"
+    kind: Literal["failed", "final", "fatal", "embedder"] = "failed"
     trace: str = ""
 
     def record(self, parameters: Parameters) -> Record:
@@ -229,7 +197,7 @@ def perform(task: PatchTask, progress: ProgressCallback | None = None) -> TaskOu
     except (FormatError, KeyError, JobError) as error:
         fatal = isinstance(error, JobError)
         text = str(error) if fatal else f"{type(error).__name__}: {error}"
-        return TaskOutcome(error=text, kind="fatal" if fatal else "input")
+        return TaskOutcome(error=text, kind="fatal" if fatal else "failed")
     try:
         with resource_usage() as cost:
             if task.content == "embedding":
@@ -294,16 +262,13 @@ def _input(task: PatchTask, *, whole: bool) -> tuple[IntArray, Graph | None, Far
     inputs, store = task.inputs, cast(Store, task.store)
     if isinstance(inputs, tuple):
         return inputs
-    if inputs is None:
-        return stored_input(store, patch_key(task.data, "graph"), far_field=task.far_field)
     if isinstance(inputs, GraphReference):
         try:
             inputs = _open_inputs(cast(Hashable, store), inputs, folder_version(inputs.folder))
         except FormatError as error:
             raise JobError(
                 f"{socket.gethostname()} cannot cut patches from the graph of {store_name(store)}: {error} All workers "
-                "need the graph in its folder; for workers that do not have it, write the data of the patches first "
-                "(graphquilt cut --data)."
+                "need the graph in its folder."
             ) from error
     return inputs.extract(task.data) if whole else (inputs.ordered_nodes(task.data), None, None)
 

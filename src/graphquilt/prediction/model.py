@@ -11,8 +11,7 @@ from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int
 from graphquilt.errors import InputError
 from graphquilt.evaluate import hold_out_edges
 from graphquilt.graph import Graph
-from graphquilt.prediction.candidates import candidate_pairs, pair_keys, unit_rows
-from graphquilt.prediction.counting import count_common, strengths
+from graphquilt.prediction.candidates import candidate_pairs, count_common, pair_keys, strengths, unit_rows
 
 COMPONENTS = ("cosine", "common neighbours", "Adamic-Adar", "resource allocation", "earlier links", "degrees")
 _MONOTONE = 5  # more of these components never lowers the score; degrees may count for or against a link

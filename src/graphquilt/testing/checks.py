@@ -93,7 +93,7 @@ def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int
     broken += [text for what, each in cases.items() if (text := _breach(embedder, each, what)) is not None]
     report = compare_halves(embedder, width)
     if broken:
-        raise AssertionError("\n".join([*broken, str(report)]))
+        raise AssertionError("\n".join([*broken, f"Once that is changed: {report}"]))
     return report
 
 

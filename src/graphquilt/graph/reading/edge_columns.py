@@ -261,18 +261,20 @@ def parse_weights(column: pa.Array) -> tuple[Float64Array, list[Problem]]:
     """Return a column of text or numbers as weights, and the rows whose weight is not a number, or negative."""
     import pyarrow as pa
 
-    unreadable = np.zeros(len(column), dtype=bool)
+    unreadable = digits = np.zeros(len(column), dtype=bool)
     try:
         text = pa.types.is_string(column.type)
         weights: Float64Array = column.cast(pa.float64(), safe=text).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
         cells = column.to_pylist()
         unreadable = np.array([not is_number(cell) for cell in cells])
+        digits = np.array([any(map(str.isdigit, str(cell))) for cell in cells])
         weights = np.array([np.nan if bad else float(cell) for cell, bad in zip(cells, unreadable, strict=True)])
     present = ~unreadable & ~column.is_null().to_numpy(zero_copy_only=False)
     problems = []
     for bad, words in (
-        (unreadable, "is not a number"),
+        (unreadable & ~digits, "is not a number"),
+        (unreadable & digits, "is not a number like 1234.5"),
         (present & ~(np.isfinite(weights) & (weights >= 0)), "must be finite and not negative"),
     ):
         if bad.any():
