@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray, Float32Array
+from graphquilt.arrays import AnyArray, BoolArray, Float32Array
 from graphquilt.embedders.contract import Fit, check_dim
 from graphquilt.embedders.direction import cover_of_patch, double_cover, folded, mean_coupling
 from graphquilt.embedders.directions import BasisEncoder, grid_product, leading
@@ -169,11 +169,12 @@ class Propagation:
             shared = {name: rows for name, rows in made.shared.items() if name != "sample"}  # of nodes of the cover
             return folded(Survey(rest, shared), column, 0 if clusters is None else clusters.k, coupling)
 
-    def follow(self, graph: Graph, before: Survey, clusters: CoarseGraph | None, *, renew: bool = True) -> Survey:
+    def follow(self, graph: Graph, before: Survey, clusters: CoarseGraph | None, *, renew: BoolArray) -> Survey:
         """Return the survey of a graph that has changed, in the frame of the survey ``before``.
 
         Columns, their gains and the reduction of the features stay; ``before`` has -1 as the ``column`` of new nodes,
-        which join their neighbours. Degrees and roles follow the graph, and with ``renew`` the tables of the far field.
+        which join their neighbours. Degrees and roles follow the graph, and so do the tables of the far clusters that
+        ``renew`` (k,) says.
         """
         if self.directed:
             raise InputError("a job of Propagation(directed=True) cannot be updated. Embed the graph in a new folder.")

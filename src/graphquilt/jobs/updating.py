@@ -220,14 +220,16 @@ class _Next:
             labels = self._before(old.store["clusters"].arrays["cluster"])
             clusters = coarse_graph(undirected, self._joined(undirected, labels))
             self.store["clusters"] = Record(clusters.to_arrays(), {"graph": self.fingerprint})
-        changed, far = self._changes_so_far(undirected)
-        patches, again = self._follow_patches(undirected, changed)
+        changes = self._changes_so_far(undirected, clusters)
+        patches, again = self._follow_patches(undirected, changes["changed"])
         if "survey" in old.store:
-            renew = far > FAR and "clusters" in old.store
+            everywhere = changes["far"] > FAR
+            renew = (changes["clusters"] > FAR) | everywhere
             self._follow_survey(patches, clusters, renew=renew)
-            again, far = again | renew, 0.0 if renew else far
-        changed[again] = 0
-        return {"changed": changed, "far": np.array(far)}, self._take_over(again, patches.node_sets)
+            again = again | everywhere
+            changes["clusters"][renew] = changes["far"][everywhere] = 0
+        changes["changed"][again] = 0
+        return dict(changes), self._take_over(again, patches.node_sets)
 
     def _follow_patches(self, graph: Graph, changed: Float64Array) -> tuple[PatchGraph, BoolArray]:
         """Let nodes join the patches of their neighbours; return the patches, and which are embedded again."""
@@ -267,18 +269,19 @@ class _Next:
         sets = [np.setdiff1d(nodes, leaving) for nodes in node_sets]
         return [left if len(left) else nodes for left, nodes in zip(sets, node_sets, strict=True)]
 
-    def _changes_so_far(self, graph: Graph) -> tuple[Float64Array, float]:
-        """Return the share of the weight of each patch's edges that has changed since it was embedded, and of all."""
+    def _changes_so_far(self, graph: Graph, clusters: CoarseGraph | None) -> dict[str, Float64Array]:
+        """Return the share of the weight of edges that has changed: of patches, far clusters, and all."""
         past = self.old.store[UPDATE].arrays if UPDATE in self.old.store else {}
-        before, weight, sets = (
-            _strengths(self.known.graph.undirected()),
-            self.change.weight,
-            self.old.patch_graph.node_sets,
-        )
-        strength = np.maximum(_strengths(graph), np.r_[before, np.zeros(graph.n_nodes - len(before))])
-        shares = [weight[nodes].sum() / max(strength[nodes].sum(), 1e-300) for nodes in sets]
-        far = float(past.get("far", 0.0)) + weight.sum() / max(strength.sum(), 1e-300)
-        return np.asarray(past.get("changed", np.zeros(len(shares)))) + shares, float(far)
+        before, weight = _strengths(self.known.graph.undirected()), self.change.weight
+        strength = np.maximum(_strengths(graph), np.pad(before, (0, graph.n_nodes - len(before))))
+        whole = np.zeros(graph.n_nodes, dtype=np.int64)
+        sums = {
+            name: [np.bincount(labels, values) for values in (weight, strength)]
+            for name, labels in (("far", whole), ("clusters", whole if clusters is None else clusters.clusters))
+        }
+        node_sets = self.old.patch_graph.node_sets
+        sums["changed"] = [np.array([values[nodes].sum() for nodes in node_sets]) for values in (weight, strength)]
+        return {name: past.get(name, 0.0) + part / np.maximum(of, 1e-300) for name, (part, of) in sums.items()}
 
     def _joined(self, graph: Graph, labels: AnyArray) -> AnyArray:
         """Return labels of all nodes: new ones join their neighbours; what is joined to nothing joins the smallest."""
@@ -294,8 +297,8 @@ class _Next:
         padded[joining[np.isin(padded[joining], others)]] = -1
         return padded
 
-    def _follow_survey(self, patches: PatchGraph, clusters: CoarseGraph | None, *, renew: bool) -> None:
-        """Survey the graph in the old frame, with new averages over far clusters if ``renew`` says so."""
+    def _follow_survey(self, patches: PatchGraph, clusters: CoarseGraph | None, *, renew: BoolArray) -> None:
+        """Survey the graph in the old frame, with new averages over some far clusters."""
         graph, embedder, seed = self.graph, self.old.settings.embedders[0], self.old.settings.seed
         assert shares_start(embedder)
         if clusters is None and needs_clusters(graph, patches):
