@@ -199,21 +199,21 @@ def test_the_tests_that_the_differences_name_exist():
 
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
-    "alignment": 3_736,
-    "cli": 1_967,
-    "datasets": 312,
-    "embedders": 3_773,
-    "evaluate": 1_017,
-    "federated": 3_269,
-    "files": 941,
-    "graph": 4_543,
-    "jobs": 6_237,
-    "linalg": 812,
-    "patches": 2_084,
-    "prediction": 716,
-    "report": 1_066,
+    "alignment": 3_469,
+    "cli": 1_811,
+    "datasets": 307,
+    "embedders": 3_631,
+    "evaluate": 931,
+    "federated": 3_015,
+    "files": 868,
+    "graph": 4_204,
+    "jobs": 6_078,
+    "linalg": 765,
+    "patches": 2_065,
+    "prediction": 686,
+    "report": 925,
     "temporal": 6_987,
-    "testing": 558,
+    "testing": 520,
 }
 LONGEST = 400  # lines of a module
 

@@ -22,6 +22,7 @@ from graphquilt.graph import Graph
 
 Context: TypeAlias = Any  # the object of autograd that carries attributes from ``forward`` to ``backward``
 Weights: TypeAlias = Mapping[str, Tensor]
+Loss: TypeAlias = Callable[[Weights], Tensor]
 
 BLOCK_ROWS = 2048  # rows of features in a block of the transposed product: their gradients fit into a core's cache
 DENSE_SHARE = 0.25  # above this share of non-zeros a dense product is faster (AVX-512, float32, 128 columns)
@@ -39,9 +40,7 @@ def on_cpu(x: Tensor) -> bool:
 
 def adjacency_with_loops(graph: Graph) -> sp.csr_array:
     """Return A + I, (n, n), symmetric by the larger of both weights; a loop of the graph keeps its weight."""
-    A = graph.adjacency
-    if graph.directed:
-        A = A.maximum(A.T).tocsr()
+    A = graph.undirected().adjacency
     loops = A.diagonal()
     A = (A + sp.diags_array(np.where(loops > 0, 0.0, 1.0))).tocsr()
     A.sort_indices()

@@ -9,12 +9,11 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, BoolArray, Float32Array
 from graphquilt.embedders.contract import Fit, check_dim
-from graphquilt.embedders.direction import cover_of_patch, double_cover, folded, mean_coupling
 from graphquilt.embedders.directions import BasisEncoder, grid_product, leading
 from graphquilt.embedders.shared_start import Arrays, FarField, Survey, agree
 from graphquilt.embedders.signals import FEATURE_PARTS, Parts, Signal, feature_width, signal_parts, spread_signal, times
 from graphquilt.embedders.survey import after_round, follow_graph, round_product, survey_graph
-from graphquilt.embedders.walks import Block
+from graphquilt.embedders.walks import Block, cover_of_patch, double_cover, folded, mean_coupling
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
 from graphquilt.kernels import one_blas_thread

@@ -28,14 +28,10 @@ Arrays = Mapping[str, AnyArray]
 class Survey:
     """What an embedder knows about the whole graph.
 
-    Attributes
-    ----------
-    nodes : mapping of str to array
-        One row per node; a patch gets the rows of its nodes. An entry ``cluster`` is the far cluster of each node.
-    shared : mapping of str to array
-        The same for all patches, for example a table with one row per far cluster. An entry ``targets`` asks for
-        edges with their direction, and is the number of the first far cluster of targets. An entry ``sample`` lists
-        nodes that decide the start, as one patch with a far field; the other patches are then walked only once.
+    ``nodes`` has arrays with one row per node, of which a patch gets its own; an entry ``cluster`` is the far
+    cluster of each. ``shared`` has arrays that are the same for all patches. In it an entry ``targets`` asks for edges
+    with their direction, and is the number of the first far cluster of targets; an entry ``sample`` lists nodes that
+    decide the start, as one patch with a far field, and the other patches are then walked only once.
     """
 
     nodes: Arrays = field(default_factory=dict)
@@ -44,18 +40,12 @@ class Survey:
 
 @dataclass(frozen=True, eq=False)
 class FarField:
-    """What a patch knows of the rest of the graph: near by exactly, far away on average.
+    """What a patch knows of the rest of the graph, which has ``n_nodes``: near by exactly, far away on average.
 
-    Attributes
-    ----------
-    n_nodes : int
-        Nodes of the whole graph.
-    nodes, shared : mapping of str to array
-        The rows of the survey for the nodes of the patch, and what it has for all patches.
-    indptr, clusters, weights : arrays
-        The edges that leave the patch in CSR form: the far clusters of each node's neighbours outside. Without weights
-        every edge counts 1. Where direction is kept, k rows of edges out of the patch are followed by k rows of edges
-        into it.
+    ``nodes`` has the rows of the survey for the nodes of the patch, and ``shared`` what it has for all patches.
+    ``indptr``, ``clusters`` and ``weights`` are the edges that leave the patch in CSR form: the far clusters of each
+    node's neighbours outside. Without weights every edge counts 1. Where direction is kept, k rows of edges out of the
+    patch are followed by k rows of edges into it.
     """
 
     n_nodes: int
@@ -88,9 +78,8 @@ def cut_patch(
         indptr = np.concatenate([indptr, indptr[-1] + into[0][1:]])
         clusters, weights = np.concatenate([clusters, into[1]]), np.concatenate([weights, into[2]])
     rows = {name: np.asarray(array[nodes]) for name, array in survey.nodes.items()}
-    return part, FarField(
-        graph.n_nodes, rows, survey.shared, indptr, clusters, None if graph.weights is None else weights
-    )
+    strengths = None if graph.weights is None else weights
+    return part, FarField(graph.n_nodes, rows, survey.shared, indptr, clusters, strengths)
 
 
 @runtime_checkable
@@ -105,45 +94,35 @@ class SharedStart(Embedder, Protocol):
     @property
     def start(self) -> Arrays | None:
         """What is agreed on so far; None before the first round."""
-        ...
 
     @property
     def complete(self) -> bool:
         """Whether patches can be embedded, or another round is needed."""
-        ...
 
     @property
     def motions_started(self) -> Motions:
         """The motions that stay free with a shared start."""
-        ...
 
     def starts_on(self, graph: Graph) -> bool:
         """Return whether patches of this graph can have a shared start."""
-        ...
 
     def survey(self, graph: Graph, seed: int, *, clusters: CoarseGraph | None = None, cut: bool = True) -> Survey:
         """Return what patches need to know of the whole graph; one that is not ``cut`` needs no far field."""
-        ...
 
     def prepare(self, graph: Graph, seed: int, *, far: FarField | None = None) -> dict[str, AnyArray]:
         """Return what a patch keeps for itself in this round."""
-        ...
 
     def contribute(self, kept: Arrays) -> dict[str, AnyArray]:
         """Return what a patch adds, made of what it keeps."""
-        ...
 
     def add(self, total: Arrays | None, arrays: Arrays) -> dict[str, AnyArray]:
         """Return the sum of ``total``, what some patches contributed, and of what one more contributes."""
-        ...
 
     def combine(self, total: Arrays, seed: int) -> Self:
         """Return the embedder for the next round, made of the sum over all patches."""
-        ...
 
     def finish(self, kept: Arrays) -> Fit | None:
         """Embed a patch by what it prepared in the last round; None if that is not enough."""
-        ...
 
     def fit(
         self,
@@ -155,7 +134,6 @@ class SharedStart(Embedder, Protocol):
         kept: Arrays | None = None,
     ) -> Fit:
         """Embed the graph; ``kept`` is what it prepared in the last round."""
-        ...
 
 
 def shares_start(embedder: Embedder, graph: Graph | None = None) -> TypeGuard[SharedStart]:
@@ -173,9 +151,7 @@ def free_motions(embedder: Embedder, *, start: bool = False) -> Motions:
     if start and shares_start(embedder):
         motions = embedder.motions_started
     if not isinstance(motions, Motions):
-        raise InputError(
-            f"motions of {embedder!r} must be a graphquilt.Motions, such as Motions(scale=True), not {motions!r}."
-        )
+        raise InputError(f"motions of {embedder!r} must be Motions, such as Motions(scale=True), not {motions!r}.")
     return motions
 
 

@@ -66,9 +66,7 @@ class SVD:
 
     def __call__(self, graph: Graph, seed: int) -> Float64Array:  # noqa: ARG002
         """Return the embedding (n, dim)."""
-        A = graph.adjacency
-        if graph.directed:
-            A = sp.csr_array(A.maximum(A.T))
+        A = graph.undirected().adjacency
         degree = np.asarray(A.sum(axis=1), dtype=np.float64).ravel() + 1
         X = np.zeros((graph.n_nodes, self.dim))
         X[:, 0] = np.sqrt(degree / degree.sum())

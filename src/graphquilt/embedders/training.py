@@ -16,7 +16,7 @@ from torch import Tensor
 
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array
 from graphquilt.embedders import kernels
-from graphquilt.embedders.gcn import Context, Inputs, Weights, finish, on_cpu
+from graphquilt.embedders.gcn import Context, Inputs, Loss, Weights, finish, on_cpu
 from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.graph import Graph
 from graphquilt.linalg import roc_auc
@@ -90,7 +90,7 @@ class Parameters:
         self.flat = torch.as_tensor(joined, dtype=dtype, device=device).clone()
         self.named = {name: view.requires_grad_(True) for name, view in self.views(self.flat).items()}
 
-    def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+    def views(self, flat: Tensor) -> dict[str, Tensor]:
         """Return the named views of a flat vector."""
         parts = torch.split(flat, [math.prod(shape) for shape in self.shapes.values()])
         return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
@@ -105,7 +105,7 @@ class Adam:
         flats = [torch.zeros_like(parameters.flat) for _ in range(3)]
         self.first, self.second, self.spare = ([*parameters.views(flat).values()] for flat in flats)
 
-    def step(self, gradients: Iterable[torch.Tensor]) -> None:
+    def step(self, gradients: Iterable[Tensor]) -> None:
         """Move the weights by one step, given one gradient for each; the gradients may be overwritten."""
         self.epoch += 1
         size = -self.lr / (1 - 0.9**self.epoch)
@@ -120,16 +120,9 @@ class Adam:
 
 
 def train(
-    parameters: Parameters,
-    loss_of: Callable[[Mapping[str, torch.Tensor]], torch.Tensor],
-    network: Network,
-    *,
-    progress: ProgressCallback | None = None,
+    parameters: Parameters, loss_of: Loss, network: Network, *, progress: ProgressCallback | None = None
 ) -> Float64Array:
-    """Minimise ``loss_of(named weights)`` by the settings of ``network``; return the losses.
-
-    The best weights are left in ``parameters``.
-    """
+    """Minimise the loss by the settings of ``network``; leave the best weights in ``parameters``, return the losses."""
     best, best_loss, waited = parameters.flat.clone(), math.inf, 0
     adam = Adam(parameters, lr=network.lr, weight_decay=network.weight_decay)
     leaves = [*parameters.named.values()]
@@ -164,15 +157,9 @@ SPREAD = -7046029254386353131  # multiplying by this odd 64-bit number spreads t
 
 def undirected_edges(graph: Graph) -> Int64Array:
     """Return each edge once, (2, m) with first row < second row, without loops."""
-    rows = np.repeat(np.arange(graph.n_nodes), graph.degrees)
-    columns = np.asarray(graph.indices, dtype=np.int64)
-    if not graph.directed:
-        upper = rows < columns
-        return np.stack([rows[upper], columns[upper]])
-    other = rows != columns
-    low, high = np.minimum(rows, columns)[other], np.maximum(rows, columns)[other]
-    keys = np.unique(low * graph.n_nodes + high)
-    return np.stack(np.divmod(keys, max(graph.n_nodes, 1)))
+    graph = graph.undirected()
+    rows, columns = np.repeat(np.arange(graph.n_nodes), graph.degrees), np.asarray(graph.indices, dtype=np.int64)
+    return np.stack([rows, columns])[:, rows < columns]
 
 
 class NonEdges:
@@ -188,7 +175,7 @@ class NonEdges:
         self.n_pairs = pairs - edges.shape[1]
         keys = np.sort(edges[0] * n_nodes + edges[1])
         self.keys = torch.as_tensor(keys)
-        self.listed: torch.Tensor | None = None
+        self.listed: Tensor | None = None
         if pairs <= 4 * edges.shape[1]:
             candidates = np.stack(np.triu_indices(n_nodes, 1)).astype(np.int64)
             free = ~np.isin(candidates[0] * n_nodes + candidates[1], keys, assume_unique=True)
@@ -199,11 +186,11 @@ class NonEdges:
         self.table = torch.zeros(2**bits, dtype=torch.bool)
         self.table[self._slots(self.keys)] = True
 
-    def _slots(self, keys: torch.Tensor) -> torch.Tensor:
-        slots: torch.Tensor = ((keys * SPREAD) >> self.shift) & self.mask
+    def _slots(self, keys: Tensor) -> Tensor:
+        slots: Tensor = ((keys * SPREAD) >> self.shift) & self.mask
         return slots
 
-    def sample(self, count: int, generator: torch.Generator) -> torch.Tensor:
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
         """Sample ``count`` pairs with replacement, (2, count); none if every pair is an edge."""
         if self.n_pairs == 0 or count == 0:
             return torch.zeros(2, 0, dtype=torch.int64)
@@ -212,12 +199,11 @@ class NonEdges:
         pairs = torch.randint(self.n_nodes, (2, count), generator=generator)
         again = self._find_edges(pairs)
         while len(again):
-            fresh = torch.randint(self.n_nodes, (2, len(again)), generator=generator)
-            pairs[:, again] = fresh
+            pairs[:, again] = fresh = torch.randint(self.n_nodes, (2, len(again)), generator=generator)
             again = again[self._find_edges(fresh)]
         return pairs
 
-    def _find_edges(self, pairs: torch.Tensor) -> torch.Tensor:
+    def _find_edges(self, pairs: Tensor) -> Tensor:
         """Return the positions of the pairs that are edges or loops."""
         low, high = torch.minimum(pairs[0], pairs[1]), torch.maximum(pairs[0], pairs[1])
         keys = low * self.n_nodes + high
@@ -284,9 +270,9 @@ class Background:
 
     def others(self, count: int, non_edges: NonEdges, generator: torch.Generator) -> Tensor:
         """Sample non-edges in the proportion of the whole graph; far pairs are not compared with its edges."""
-        sampled = len(self.places) - self.n_far
+        n, sampled = non_edges.n_nodes, len(self.places) - self.n_far
         n_inside = round(count * self.share) if sampled else count
-        inside, n = non_edges.sample(n_inside, generator), non_edges.n_nodes
+        inside = non_edges.sample(n_inside, generator)
         near = torch.randint(n, (count - n_inside,), generator=generator)
         far = torch.randint(max(sampled, 1), (count - n_inside,), generator=generator) + n + self.n_far
         return torch.cat([inside, torch.stack([near, far])], dim=1)
@@ -324,7 +310,7 @@ def reconstruction(
     return reconstruction_loss(Z.contiguous(), edges, others) + penalty
 
 
-def infomax(inputs: Inputs, generator: torch.Generator) -> Callable[[Weights], Tensor]:
+def infomax(inputs: Inputs, generator: torch.Generator) -> Loss:
     """Return the loss of deep graph infomax (Veličković et al. 2019), which tells features from shuffled features.
 
     A bilinear discriminator W tells true rows H from shuffled rows, given a summary s = σ(mean of H): the loss is the
@@ -334,8 +320,7 @@ def infomax(inputs: Inputs, generator: torch.Generator) -> Callable[[Weights], T
 
     def loss(weights: Weights) -> Tensor:
         order = torch.randperm(inputs.n_nodes, generator=generator).to(weights["weight0"].device)
-        # Shuffling rows commutes with multiplying by weights, so one product is enough for both.
-        product = inputs.project(weights["weight0"])
+        product = inputs.project(weights["weight0"])  # enough for both: shuffling rows commutes with it
         H, shuffled = (finish(inputs, weights, P) for P in (product, product.index_select(0, order)))
         direction = weights["discriminator"] @ torch.sigmoid(H.mean(dim=0))
         return softplus(-(H @ direction)).mean() + softplus(shuffled @ direction).mean()

@@ -5,9 +5,10 @@ from graphquilt.evaluate.classification import (
     InvariantLogistic,
     Split,
     classification_accuracy,
+    edge_classification_accuracy,
+    edge_embeddings,
     random_splits,
 )
-from graphquilt.evaluate.edges import edge_classification_accuracy, edge_embeddings
 from graphquilt.evaluate.links import (
     LinkRanking,
     cosine,
