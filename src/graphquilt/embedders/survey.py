@@ -91,8 +91,8 @@ def survey_graph(
         nodes["column"], shared["gain"] = column, (1 / share).astype(np.float32)
         if cut and tables is not None:
             both = column if members is None else np.concatenate([column, column])
-            M, walk = tables.memberships(both, len(share)), {"restart": WALK_RESTART, "steps": WALK_STEPS}
-            shared["column_tables"] = tables.tables(M, np.float16, **walk, block=embedder.block)
+            M, block = tables.memberships(both, len(share)), embedder.block
+            shared["column_tables"] = tables.tables(M, np.float16, restart=WALK_RESTART, steps=WALK_STEPS, block=block)
     if has_features and tables is not None:
         shared |= _feature_arrays(embedder, graph, tables, cut=cut)
     tabled = {"column_tables": 1, "feature_tables": len(FEATURE_PARTS)}  # and the parts that each is for
