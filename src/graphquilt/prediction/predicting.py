@@ -157,10 +157,11 @@ def links(
         refuse_gone(gone, rows, ids)
     learning: dict[str, object] = {"after": after, "missing": missing, "seed": seed}
     question = {**learning, "version": _VERSION, "embedding": fingerprint(X)}
-    model = _kept_model(job, question)
-    if model is None:
+    record, names = stored_record(job.store, _RECORD, {"question": question}), [each.name for each in fields(LinkModel)]
+    if record is None or not set(names) <= set(record.arrays):
         model = _fit(graph, job.settings, ids, after=after, missing=missing, seed=seed)
-        job.store[_RECORD] = Record(vars(model), {"question": question})
+        job.store[_RECORD] = record = Record(vars(model), {"question": question})
+    model = LinkModel(**{name: np.asarray(record.arrays[name]) for name in names})
     case = _Case(graph, unit_rows(X), ids, model, gone)
     if pairs is None:
         return case.best(rows, int(k if top is None else top))
@@ -218,14 +219,6 @@ def fit_later_links(
     """
     components, is_link, new = training_pairs(before, unit_rows(embed_graph(before)), later, seed=seed, repeated=True)
     return LinkModel.fit(components, is_link, new)
-
-
-def _kept_model(job: Job, question: dict[str, object]) -> LinkModel | None:
-    """Return what the job has learnt before, if it was asked the same question."""
-    record = stored_record(job.store, _RECORD, {"question": question})
-    if record is None or not all(field.name in record.arrays for field in fields(LinkModel)):
-        return None
-    return LinkModel(**{field.name: np.asarray(record.arrays[field.name]) for field in fields(LinkModel)})
 
 
 def graphs_before_and_after(source: Source, after: str, graph: Graph, ids: AnyArray) -> tuple[Graph, Int64Array]:
