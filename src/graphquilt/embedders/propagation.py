@@ -166,14 +166,8 @@ class Propagation:
     def follow(self, graph: Graph, before: Survey, clusters: CoarseGraph | None, *, renew: BoolArray) -> Survey:
         """Return the survey of a graph that has changed, in the frame of the survey ``before``.
 
-        <<<<<<< HEAD
-                Columns, their gains and the reduction of the features stay; ``before`` has -1 as the ``column`` of new nodes,
-                which join their neighbours. Degrees and roles follow the graph, and so do the tables of the far clusters that
-                ``renew`` (k,) says.
-        =======
-                Columns, their gains and the reduction of the features stay; new nodes, with -1 as ``column``, join their
-                neighbours. Degrees and roles follow the graph, and with ``renew`` the tables of the far field.
-        >>>>>>> main
+        Columns, their gains and the reduction of the features stay; new nodes, with -1 as ``column``, join their
+        neighbours. Degrees and roles follow the graph, and so do the tables of the far clusters ``renew`` (k,).
         """
         if self.directed:
             raise InputError("a job of Propagation(directed=True) cannot be updated. Embed the graph in a new folder.")
