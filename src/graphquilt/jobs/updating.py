@@ -96,13 +96,17 @@ def update(
     """
     old = job if isinstance(job, Job) else Job.open(job)
     before = np.asarray(old.embedding)  # refuses a job that is not finished
-    known = _known(old)
+    n, p, recipe = len(before), old.patch_graph.n_patches, old.settings.recipe
+    gone = versions.gone_nodes(old.store, n)
+    known = Known(old.require_graph(), job_ids(old, n), np.zeros(n, dtype=bool) if gone is None else gone)
+    if recipe.keep_patches is False or recipe.averages_at_once(old.settings.motions, n, p, old.settings.dim):
+        raise InputError(f"{old.name} did not keep its patches, which an update needs. Embed with --keep-patches.")
     with locked(old.store):
         change, source = _read_change(known, old.settings.source, (graph, add, remove), features, anyway=anyway)
         number = len(versions.history(old.store)) + 1
         same = np.array_equal(change.gone, known.gone) and not len(change.new) and not change.weight.any()
         if same and not refresh:
-            return Update(version=number, missing=change.missing, n_patches=old.patch_graph.n_patches)
+            return Update(version=number, missing=change.missing, n_patches=p)
         new = _Next(old, known, change, source, refresh=refresh)
         new.plan()
         if refresh:
@@ -115,16 +119,6 @@ def update(
         new.store[HISTORY] = Record({}, {"version": number + 1, "history": [*versions.history(old.store), entry]})
         new.take_place()
     return result
-
-
-def _known(job: Job) -> Known:
-    graph = job.require_graph()
-    recipe, motions = job.settings.recipe, job.settings.motions
-    n, p = graph.n_nodes, job.patch_graph.n_patches
-    if recipe.keep_patches is False or recipe.averages_at_once(motions, n, p, job.settings.dim):
-        raise InputError(f"{job.name} did not keep its patches, which an update needs. Embed with --keep-patches.")
-    gone = versions.gone_nodes(job.store, n)
-    return Known(graph, job_ids(job, n), np.zeros(n, dtype=bool) if gone is None else gone)
 
 
 def _read_change(
