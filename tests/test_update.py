@@ -146,7 +146,7 @@ def test_nodes_that_had_no_edges_join_their_neighbours(whole, tmp_path):
     lonely = np.arange(0, 1200, 300)
     A = whole.adjacency.tolil()
     A[lonely] = A[:, lonely] = 0
-    gq.embed(gq.Graph(sp.csr_array(A)), DIM, n_patches=5, store=DirectoryStore(tmp_path / "job"))
+    gq.embed(gq.Graph(sp.csr_array(A), whole.features), DIM, n_patches=5, store=DirectoryStore(tmp_path / "job"))
     before = Job.open(tmp_path / "job")
     sets, rows = before.patch_graph.node_sets, [np.array(patch.coordinates) for patch in before.patches]
     home = before.store["labels"].arrays["labels"]
