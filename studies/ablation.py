@@ -15,7 +15,7 @@ from graphquilt.embedders import VGAE
 from graphquilt.errors import InputError
 from graphquilt.evaluate import EvaluationOptions, quality
 from graphquilt.jobs import Cutting, Recipe, Record, cut, embed_patches, stitch
-from graphquilt.jobs.description import plain
+from graphquilt.jobs.records import plain
 from graphquilt.patches import Fennel, Louvain, Metis, Partitioner
 from studies.cells import Row, cell_seed, read_cells
 from studies.figures import figure_of, markdown_table, save_figure

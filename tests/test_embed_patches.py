@@ -37,8 +37,7 @@ from graphquilt.jobs import (
     patch_seed,
     stored_patch_graph,
 )
-from graphquilt.jobs.description import describe
-from graphquilt.jobs.records import keep_patch_graph, patch_key
+from graphquilt.jobs.records import describe, keep_patch_graph, patch_key
 from graphquilt.jobs.sweeps import EmbeddingRun, PatchSweep
 from graphquilt.jobs.tasks import GraphReference, perform
 from graphquilt.patches import PatchGraph

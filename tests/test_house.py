@@ -199,21 +199,21 @@ def test_the_tests_that_the_differences_name_exist():
 
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
-    "alignment": 3_736,
-    "cli": 1_967,
-    "datasets": 312,
-    "embedders": 3_773,
-    "evaluate": 1_017,
-    "federated": 3_269,
-    "files": 941,
-    "graph": 4_543,
-    "jobs": 6_237,
-    "linalg": 812,
-    "patches": 2_084,
-    "prediction": 716,
-    "report": 1_066,
-    "temporal": 6_987,
-    "testing": 558,
+    "alignment": 3_475,
+    "cli": 1_811,
+    "datasets": 307,
+    "embedders": 3_538,
+    "evaluate": 929,
+    "federated": 2_990,
+    "files": 836,
+    "graph": 4_196,
+    "jobs": 6_078,
+    "linalg": 742,
+    "patches": 2_060,
+    "prediction": 686,
+    "report": 925,
+    "temporal": 6_980,
+    "testing": 520,
 }
 LONGEST = 400  # lines of a module
 

@@ -8,9 +8,8 @@ import pytest
 import graphquilt as gq
 from graphquilt.datasets.loading import block_graph
 from graphquilt.embedders import survey
-from graphquilt.errors import InputError, JobError
+from graphquilt.errors import JobError, PatchesFailedError
 from graphquilt.jobs import stored_patches
-from graphquilt.jobs.tasks import _in_precision
 
 DIM = 4
 RECIPE = gq.Recipe.shared()
@@ -139,9 +138,14 @@ def test_patches_that_were_moved_are_removed_on_request(graph, tmp_path):
     assert (tmp_path / "False/embedding.npy").stat().st_mtime_ns == before
 
 
-def test_coordinates_that_half_precision_cannot_hold_are_refused():
-    with pytest.raises(InputError, match="coordinates as large as 7e\\+04 do not fit into float16; use another"):
-        _in_precision(np.full((2, 2), 7e4), "float16")
+def test_coordinates_that_half_precision_cannot_hold_are_refused(graph):
+    def large(part, seed):
+        return np.random.default_rng(seed).choice([-7e4, 7e4], (part.n_nodes, 2))
+
+    with pytest.raises(
+        PatchesFailedError, match="coordinates as large as 7e\\+04 do not fit into float16; use another"
+    ):
+        gq.embed(graph, 2, embedder=large, n_patches=6, recipe=gq.Recipe(precision="float16"))
 
 
 def test_a_sample_decides_the_directions_of_a_large_graph_and_patches_are_walked_once(graph, tmp_path, monkeypatch):

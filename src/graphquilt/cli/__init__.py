@@ -112,10 +112,7 @@ def _corrected(commands: App, flags: Sequence[str]) -> str:
     return ""
 
 
-@app.command(name="--install-completion")
-def install_completion() -> None:
-    """Install shell completion of commands and flags."""
-    print(app.install_completion())
+app.register_install_completion_command(help="Install shell completion of commands and flags.")
 
 
 @app.command(name="--show-completion")

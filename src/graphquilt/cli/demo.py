@@ -63,26 +63,14 @@ def demo(
 def graph_demo(
     name: Literal["digits", "blocks"], out: Path, workers: Workers, *, seed: int = 0, quiet: bool = False
 ) -> dict[str, object]:
-    """Embed a graph from patches, and compare with one model of the whole graph and with patches that lie apart.
-
-    The digits need several extras; the blocks are a generated graph, which needs none. The job, its page and the
-    picture are written into ``out``.
-    """
+    """Embed a graph from patches, compare with one model of the whole and with patches apart, and write the results."""
     graph = digits_graph() if name == "digits" else load_dataset("blocks")
     embedder: Embedder = VGAE(DIM, lr=0.01, max_epochs=300) if name == "digits" else Propagation(DIM)
     cutting = Cutting(PATCHES, overlap=(256, 700) if name == "digits" else None)
     recipe = Recipe.paper() if name == "digits" else Recipe.shared()
     with watching() as progress, workers.executor(PATCHES) as pool:
-        result = embed(
-            graph,
-            embedder=embedder,
-            cutting=cutting,
-            recipe=recipe,
-            seed=seed,
-            executor=pool,
-            store=out / "job",
-            progress=progress,
-        )
+        work: dict[str, Any] = {"executor": pool, "progress": progress, "store": out / "job"}
+        result = embed(graph, embedder=embedder, cutting=cutting, recipe=recipe, seed=seed, **work)
         comparison = compare(result, options=EvaluationOptions(seed=seed), progress=progress)
         picture = comparison.save_picture(out / f"{name}.svg")
         page = write_job_report(result.as_job(), out / "report.html", progress=progress)

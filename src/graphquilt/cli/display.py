@@ -29,16 +29,9 @@ def watching() -> Iterator[ProgressCallback | None]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    columns = [
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[facts]}"),
-    ]
-    with Bars(*columns, console=Console(stderr=True)) as bars:
+    about = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    times = TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[facts]}")
+    with Bars(*about, *times, console=Console(stderr=True)) as bars:
         lines: dict[str, TaskID] = {}
 
         def draw(event: Progress) -> None:

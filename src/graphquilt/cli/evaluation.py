@@ -121,15 +121,11 @@ class LearningFlags:
 @app.command(name="links", help_epilogue="Example: graphquilt links job alice -k 5")
 def predict_links(
     job: JobFolder,
-    node: Annotated[
-        str | None, Parameter(help="The id of a node, as in your edges.", allow_leading_hyphen=True)
-    ] = None,
+    node: Annotated[str | None, Parameter(help="The id of a node, as in the edges.", allow_leading_hyphen=True)] = None,
     *,
     pairs: Annotated[Path | None, Parameter(help="Score the pairs of ids in this table instead.")] = None,
     columns: Annotated[str | None, Parameter(help="The two columns of --pairs, by position or name.")] = None,
-    top: Annotated[
-        int | None, Parameter(help="List the likeliest links of the graph instead.", validator=POSITIVE)
-    ] = None,
+    top: Annotated[int | None, Parameter(help="List the likeliest links of all instead.", validator=POSITIVE)] = None,
     k: Annotated[int, Parameter(name=["--k", "-k"], help="Number of partners.", validator=POSITIVE)] = 10,
     learning: LearningFlags = LearningFlags(),
     output: Output = Output(),

@@ -336,9 +336,7 @@ class Workers:
         except (OSError, ValueError) as error:
             raise JobError(f"no Dask scheduler at {address}: {error}") from error
         except (TypeError, RuntimeError) as error:  # certificates are missing, or encryption is required
-            raise JobError(
-                f"the Dask scheduler at {address} cannot be reached safely: {error}. See SECURITY.md."
-            ) from error
+            raise JobError(f"no safe way to the Dask scheduler at {address}: {error}. See SECURITY.md.") from error
         options = {"resources": needs} if needs else {}
         with client:
             for path in _loose_modules(uses):

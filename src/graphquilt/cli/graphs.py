@@ -8,7 +8,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
@@ -64,19 +64,10 @@ def ingest(
     if reading.memory is not None or edges.is_dir():
         graph = _out_of_core(origin, out, reading)
     else:
-        graph = gq.read_edges(
-            edges,
-            columns=origin.columns,
-            directed=origin.directed,
-            n_nodes=reading.nodes,
-            header=reading.header,
-            delimiter=reading.delimiter,
-            ids=reading.ids,
-            bad_rows=origin.bad_rows,
-            duplicates=origin.duplicates,
-            features=origin.features,
-            labels=origin.labels,
-        )
+        names = ("columns", "directed", "bad_rows", "duplicates", "features", "labels")
+        options: dict[str, Any] = {name: getattr(origin, name) for name in names}
+        options |= {"header": reading.header, "delimiter": reading.delimiter, "ids": reading.ids}
+        graph = gq.read_edges(edges, n_nodes=reading.nodes, **options)
         graph = graph.largest_component()[0] if origin.largest_component else graph
         graph.save(out)
     show({"graph": str(out), **_summary(graph)}, as_json=output.json)
@@ -84,7 +75,7 @@ def ingest(
 
 def _out_of_core(origin: Source, out: Path, reading: ReadingFlags) -> Graph:
     """Build the graph folder within the memory that is allowed."""
-    from graphquilt.graph.largest import save_largest_component
+    from graphquilt.graph.files import save_largest_component
     from graphquilt.graph.reading.node_tables import add_node_tables, open_features
     from graphquilt.graph.reading.sources import TextOptions
 
@@ -132,11 +123,8 @@ def _summary(graph: Graph) -> dict[str, object]:
     import numpy as np
 
     sizes = np.bincount(graph.components()) if graph.n_nodes else np.zeros(0, dtype=int)
-    return graph_facts(graph) | {
-        "components": len(sizes),
-        "largest_component": int(sizes.max()) if len(sizes) else 0,
-        "isolated_nodes": int((sizes == 1).sum()),
-    }
+    facts = {"components": len(sizes), "largest_component": int(sizes.max(initial=0))}
+    return {**graph_facts(graph), **facts, "isolated_nodes": int((sizes == 1).sum())}
 
 
 app.command(datasets_app)
@@ -163,13 +151,10 @@ def show_dataset(name: str, *, data: DataFolder = None, output: Output = Output(
     from graphquilt.evaluate.pairs import count_pairs
 
     graph = gq.datasets.load_dataset(name, data=data)
-    counts = {
-        "nodes": graph.n_nodes,
-        "edges": count_pairs(graph, exact=False),
-        "features": 0 if graph.features is None else graph.features.shape[1],
-        "classes": 0 if graph.labels is None else len(set(graph.labels[graph.labels >= 0].tolist())),
-    }
-    show(counts, as_json=output.json)
+    n_features = 0 if graph.features is None else graph.features.shape[1]
+    n_classes = 0 if graph.labels is None else len(set(graph.labels[graph.labels >= 0].tolist()))
+    counts = {"nodes": graph.n_nodes, "edges": count_pairs(graph, exact=False)}
+    show({**counts, "features": n_features, "classes": n_classes}, as_json=output.json)
 
 
 @datasets_app.command

@@ -236,9 +236,8 @@ def align(
 
     if not files:
         raise InputError("FILES are missing; see graphquilt align --help.")
-    settings = stitching.apply_to(
-        gq.JobSettings(embedder=UnavailableEmbedder({"name": "files"}, 1), recipe=ALIGN_DEFAULTS)
-    )
+    unknown = UnavailableEmbedder({"name": "files"}, 1)
+    settings = stitching.apply_to(gq.JobSettings(embedder=unknown, recipe=ALIGN_DEFAULTS))
     job = gq.jobs.import_patches(gq.DirectoryStore(out), list(files), settings.recipe)
     with watching() as progress, workers.executor(len(files)) as pool:
         job.stitch(executor=pool, progress=progress)

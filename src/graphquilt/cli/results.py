@@ -88,27 +88,23 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     from graphquilt.jobs.store import short_path
 
     settings, patches = job.settings, status.patches or {}
-    state = (
-        f"{status.embedded} of {status.wanted} patches are embedded" if patches else "the graph is not cut into patches"
-    )
+    done = f"{status.embedded} of {status.wanted}"
+    state = f"{done} patches are embedded" if patches else "the graph is not cut into patches"
     for sentence in _verdict(status.fit) or [f"No verdict yet: {state}."]:
         print(textwrap.fill(sentence, 80))
-    path = settings.source.path
-    facts: dict[str, object] = {"job": short_path(status.job)}
-    origin = "from memory" if path is None else f"from {short_path(path)}"
-    none = "none: the job was made from embedded patches"
-    facts["edges"] = none if job.graph is None else f"{count_pairs(job.graph, exact=False)} {origin}"
+    facts: dict[str, object] = {"job": short_path(status.job), "edges": "none: the job was made from embedded patches"}
+    if job.graph is not None:
+        origin = "memory" if settings.source.path is None else short_path(settings.source.path)
+        facts["edges"] = f"{count_pairs(job.graph, exact=False)} from {origin}"
     facts["nodes"] = patches.get("n_nodes") if job.graph is None else job.graph.n_nodes
-    facts["patches"] = f"{status.embedded} of {status.wanted} embedded" if patches else "not cut yet"
+    facts["patches"] = f"{done} embedded" if patches else "not cut yet"
     facts |= {"embedder": f"{_short_name(settings.to_parameters()['embedder'])}, {settings.dim} dimensions"}
     facts |= {"signal": status.signal} if status.signal else {}
     facts |= {"recipe": f"{settings.recipe.name}, seed {settings.seed}"}
     facts |= {f"version {entry['version']}": _in_words(entry) for entry in status.history[-3:]}
     evaluation = status.records.get("evaluation")
     if evaluation is not None:
-        facts["evaluation"] = {
-            name: value for name, value in evaluation.items() if isinstance(value, float) or name == "of"
-        }
+        facts["evaluation"] = {name: x for name, x in evaluation.items() if isinstance(x, float) or name == "of"}
     if status.damaged is not None:
         facts["damaged"] = status.damaged
     facts |= {} if status.next == "nothing" else {"next": status.next}
@@ -126,13 +122,7 @@ def _in_words(entry: dict[str, object]) -> str:
 
 def _verdict(fit: list[str]) -> list[str]:
     """Return the sentences on errors, on poorly determined rotations and directions, and on the first bad patch."""
-    poor = (
-        "The rotations hardly",
-        "Overlaps contradict",
-        "Noise may",
-        "Separate directions",
-        "The directions have not",
-    )
+    poor = "The rotations hardly", "Overlaps contradict", "Noise may", "Separate directions", "The directions have not"
     unsure = [line for line in fit[2:] if line.startswith(poor) or " is unseen on average" in line]
     patches = [line for line in fit[2:] if line.startswith("Patch ")]
     return fit[1:2] + unsure + patches[:1] or fit[:1]
@@ -214,9 +204,8 @@ def report(
 ) -> None:
     """Write a self-contained HTML page: verdict, map, evaluation, cost and settings of a job."""
     with watching() as progress:
-        path = gq.report.write_job_report(
-            gq.Job.open(job), out, options=gq.report.MapOptions(**vars(flags)), progress=progress
-        )
+        options = gq.report.MapOptions(**vars(flags))
+        path = gq.report.write_job_report(gq.Job.open(job), out, options=options, progress=progress)
     show({"report": str(path), "bytes": path.stat().st_size}, as_json=output.json)
 
 
@@ -232,9 +221,8 @@ def draw_map(
 ) -> None:
     """Draw the nodes of a job in the plane, coloured by labels, classes, patches or alignment error."""
     with watching() as progress:
-        drawn = gq.report.write_map(
-            gq.Job.open(job), out, options=gq.report.MapOptions(**vars(flags)), progress=progress
-        )
+        options = gq.report.MapOptions(**vars(flags))
+        drawn = gq.report.write_map(gq.Job.open(job), out, options=options, progress=progress)
     result = {"map": str(out), "bytes": out.stat().st_size, "nodes": drawn.n_nodes, "drawn": len(drawn.rows)}
     if not output.json:
         result["about"] = drawn.about
@@ -268,7 +256,7 @@ def plan(
 ) -> None:
     """Estimate CPU time, memory and disk of each stage, and what to change if it does not fit.
 
-    The embedder is measured on two patches of the job. Without a job, all stages are estimated from sizes alone:
+    Without a job, all stages are estimated from sizes alone:
     graphquilt plan --nodes 1200000 --edges 12800000 --features 768 --patches 100
     """
     from graphquilt.jobs.options import default_patches
@@ -287,10 +275,7 @@ def plan(
         settings = job_settings(opened.store, embedder=embedder, recipe=recipe)
         settings = replace(settings, recipe=settings.recipe.without_copies(settings.embedders))
         n_workers = workers.count(settings.recipe.runs * opened.patch_graph.n_patches)
-        with watching() as progress:
-            estimate = gq.jobs.plan_job(
-                gq.Job(opened.store, settings, opened.graph), workers=n_workers, progress=progress
-            )
+        estimate = gq.jobs.plan_job(gq.Job(opened.store, settings, opened.graph), workers=n_workers)
     if output.json:
         show(asdict(estimate) | {"workers": n_workers}, as_json=True)
         return

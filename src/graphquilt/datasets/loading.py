@@ -34,11 +34,6 @@ class Dataset:
     url: str | None = None
     counts: tuple[int, int] | None = None  # nodes and edges of the largest component
 
-    @property
-    def folders(self) -> tuple[str, ...]:
-        """The folders below the data folder in which the files are looked for."""
-        return self.name, *self.places, "."
-
 
 _PLANETOID = (
     "github.com/kimiyoung/planetoid, whose pickles 'python -m studies convert' in a clone of graphquilt downloads and "
@@ -137,15 +132,15 @@ def dataset_folder(data: str | os.PathLike[str] | None = None) -> Path:
 def dataset_files(name: str, data: str | os.PathLike[str] | None = None) -> tuple[str, list[Path]]:
     """Return the file format of a data set in a folder, and its files."""
     entry = dataset(name)
-    root = dataset_folder(data)
+    root, folders = dataset_folder(data), (name, *entry.places, ".")
     for pattern in entry.files:
-        for folder in entry.folders:
+        for folder in folders:
             if matches := sorted((root / folder).glob(pattern)):
                 return entry.form, matches
     hint = f"graphquilt datasets fetch {name}" if entry.url else "graphquilt does not download it"
     raise InputError(
         f"the data set '{name}' is not in {root}. Looked for {' or '.join(entry.files)} in "
-        f"{', '.join(entry.folders)}. It comes from {entry.source}; {hint}."
+        f"{', '.join(folders)}. It comes from {entry.source}; {hint}."
     )
 
 

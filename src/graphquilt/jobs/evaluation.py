@@ -19,18 +19,17 @@ from graphquilt.alignment.patch_index import checked_patch
 from graphquilt.arrays import AnyArray, Float64Array, IntArray
 from graphquilt.drawing import main_plane, points_svg, sample_rows
 from graphquilt.embedders import checked_fit
-from graphquilt.embedders.adapters import EmbedderLike, as_embedder
+from graphquilt.embedders.contract import EmbedderLike, as_embedder
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.evaluate import EvaluationOptions, Quality, inner_product, quality, source_target
 from graphquilt.evaluate.positions import checked_embedding
 from graphquilt.files import write_text
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import describe, differences, fingerprint, plain
 from graphquilt.jobs.job import Job
-from graphquilt.jobs.records import graph_fingerprint
+from graphquilt.jobs.records import describe, differences, graph_fingerprint, plain
 from graphquilt.jobs.settings import UnavailableEmbedder
 from graphquilt.jobs.stitching import Result
-from graphquilt.jobs.store import Record, record_digest, stored_record
+from graphquilt.jobs.store import Record, fingerprint, record_digest, stored_record
 from graphquilt.linalg import Motions, nearest_orthogonal
 from graphquilt.patches import NodeSets, PatchGraph, coverage
 from graphquilt.progress import ProgressCallback
@@ -209,12 +208,8 @@ def diagnose(
     onto_reference = lay_onto(patches, identity, reference, motions=Motions(scale=rescaled))
     local = _best_patch_of_each_node(graph, patches, onto_reference)
     averaged = centroid(patches, onto_reference, weights=weights, n_nodes=n)
-    return Diagnosis(
-        full=None if full is None else quality(reference, graph, options=options),
-        local=quality(local, graph, options=options),
-        averaged=quality(averaged, graph, options=options),
-        stitched=quality(stitched, graph, options=options),
-    )
+    measured = (quality(X, graph, options=options) for X in (local, averaged, stitched))
+    return Diagnosis(None if full is None else quality(reference, graph, options=options), *measured)
 
 
 def _best_patch_of_each_node(graph: Graph, patches: Sequence[PatchLike], alignment: Alignment) -> Float64Array:

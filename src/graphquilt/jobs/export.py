@@ -136,9 +136,7 @@ def job_ids(job: Job, n_nodes: int) -> AnyArray:
             ids = job.store["node_ids"].arrays.get("node_ids")
     ids = np.arange(n_nodes) if ids is None else ids.astype(str) if ids.dtype.hasobject else ids
     if ids.shape != (n_nodes,):
-        raise JobError(
-            f"{job.name} has {n_nodes} nodes, and ids of shape {ids.shape}. Make it again in another folder."
-        )
+        raise JobError(f"{job.name} has {n_nodes} nodes and ids of shape {ids.shape}. Make it again in another folder.")
     return ids
 
 
@@ -163,10 +161,7 @@ def _parquet(path: Path, rows: _Rows) -> None:
 
 
 def _lines(path: Path, rows: _Rows, *, separator: str = ",", together: bool = False) -> None:
-    """Write one line per node, coordinates ``together`` in one cell; ids that are text stand in quotes.
-
-    Quotes keep blanks, marks and leading zeros.
-    """
+    """Write one line per node, coordinates ``together`` in one cell; quotes keep blanks and zeros of text ids."""
     layout = (";" if together else separator).join([f"%.{rows.digits}g"] * rows.dim)
     header = ["nodeId:ID", "embedding:float[]"] if together else ["node_id", *(f"x{k}" for k in range(rows.dim))]
     n_unsafe, first = 0, ""
@@ -259,7 +254,8 @@ def neighbours(
         raise InputError(f"metric is 'cosine' or 'inner', not {metric!r}.")
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k must be a positive integer, not {k!r}.")
-    row, gone = node_row(known, node), nodes_gone_from(embedding, len(X))
+    job = embedding.job if isinstance(embedding, Result) else embedding
+    row, gone = node_row(known, node), gone_nodes(job.store, len(X)) if isinstance(job, Job) else None
     refuse_gone(gone, row, known)
     target = np.array(X[row], dtype=np.float64)
     if metric == "cosine":
@@ -271,20 +267,12 @@ def neighbours(
     return Neighbours(node, known[rows], rows, scores)
 
 
-def nodes_gone_from(embedding: object, n_nodes: int) -> BoolArray | None:
-    """Return which nodes (n,) are gone from a job or result; None if none are."""
-    job = embedding.job if isinstance(embedding, Result) else embedding
-    return gone_nodes(job.store, n_nodes) if isinstance(job, Job) else None
-
-
 def refuse_gone(gone: BoolArray | None, rows: int | Int64Array, ids: AnyArray) -> None:
     """Refuse nodes that are gone."""
     asked = np.atleast_1d(rows).ravel()
     left = asked[gone[asked]] if gone is not None else asked[:0]
     if len(left):
-        raise InputError(
-            f"node {ids[left[0]].item()!r} is gone: it was not in the graph at the last update of the job."
-        )
+        raise InputError(f"node {ids[left[0]].item()!r} is gone: it was not in the graph at the job's last update.")
 
 
 def _rows_and_ids(embedding: npt.ArrayLike | Result | Job, ids: npt.ArrayLike | None) -> tuple[AnyArray, AnyArray]:
@@ -295,9 +283,7 @@ def _rows_and_ids(embedding: npt.ArrayLike | Result | Job, ids: npt.ArrayLike | 
     else:
         X = np.asanyarray(embedding)
         if X.ndim != 2 or X.dtype.kind not in "fiu":
-            raise InputError(
-                f"an embedding is a numeric matrix with one row per node, not {X.dtype} of shape {X.shape}."
-            )
+            raise InputError(f"an embedding is a numeric matrix, one row per node, not {X.dtype} of shape {X.shape}.")
     known = np.arange(len(X)) if ids is None else np.asarray(ids)
     if known.shape != (len(X),):
         raise InputError(f"ids must have shape ({len(X)},), one per row of the embedding, not {known.shape}.")
@@ -349,10 +335,7 @@ def node_row(ids: AnyArray, node: int | str) -> int:
 
 
 def nearest_spellings(word: str, ids: AnyArray) -> str:
-    """Say which ids are spelt most like a word that is not among them, or what the ids look like.
-
-    Case and leading zeros of numbers do not count, as in 7 and 007.
-    """
+    """Say which ids are spelt most like an unknown word, whatever the case and leading zeros, or what ids look like."""
     first = f"the first ids are {', '.join(repr(i) for i in ids[:3].tolist())}."
     if len(ids) > _COMPARED:  # difflib is slow: compare ids that end, or else begin, like the word
         names, middle = np.char.lower(ids), len(word) // 2

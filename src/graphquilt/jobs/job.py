@@ -18,10 +18,9 @@ from graphquilt.alignment import Alignment
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.errors import FormatError, JobError
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import differences, fingerprint
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.plan import check_room
-from graphquilt.jobs.records import patch_key, shard_name, stored_patch_graph
+from graphquilt.jobs.records import differences, patch_key, shard_name, stored_patch_graph
 from graphquilt.jobs.settings import JobSettings, readable_settings, stored_settings
 from graphquilt.jobs.source import open_graph, settle_graph
 from graphquilt.jobs.steps import cut_graph
@@ -31,6 +30,7 @@ from graphquilt.jobs.store import (
     Record,
     Store,
     combined_digest,
+    fingerprint,
     locked,
     short_path,
     store_folder,
@@ -257,14 +257,9 @@ class Job:
         only = None if only is None else list(only)
         if self.count_embedded() == 0:
             check_room(self, "survey", "embedding", workers=int(getattr(executor, "n_workers", 1)))
+        cut, store = patch_graph.with_settings(settings.tuned(self.graph)), self.store
         patches = embed_patches(
-            self.graph,
-            patch_graph.with_settings(settings.tuned(self.graph)),
-            executor=executor,
-            store=self.store,
-            progress=progress,
-            retries=retries,
-            only=only,
+            self.graph, cut, executor=executor, store=store, progress=progress, retries=retries, only=only
         )
         stored = None if only is None else stored_settings(self.store)
         if stored is not None:

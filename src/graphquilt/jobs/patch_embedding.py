@@ -11,14 +11,12 @@ from concurrent.futures import Executor
 
 import numpy as np
 
-from graphquilt.embedders.adapters import EmbedderLike, as_embedder
-from graphquilt.embedders.contract import Embedder
+from graphquilt.embedders.contract import Embedder, EmbedderLike, as_embedder
 from graphquilt.embedders.shared_start import Arrays, SharedStart, checked_arrays, cut_patch, with_start
 from graphquilt.errors import FormatError, InputError, JobError, QuiltError
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import describe, differences
 from graphquilt.jobs.options import Recipe
-from graphquilt.jobs.records import check_embedder, keep_patch_graph, patch_key, patch_seed
+from graphquilt.jobs.records import check_embedder, describe, differences, keep_patch_graph, patch_key, patch_seed
 from graphquilt.jobs.settings import JobSettings, default_embedders
 from graphquilt.jobs.store import Record, Store, combined_digest, store_name
 from graphquilt.jobs.stored_patches import EmbeddedPatches
@@ -142,9 +140,7 @@ def _settings(
         carried = dataclasses.replace(carried, embedder=given, recipe=recipe, seed=seed).tuned(graph)
     n_embedders = len(carried.embedders) if isinstance(carried.embedder, tuple) else patch_graph.n_patches
     if n_embedders != patch_graph.n_patches:
-        raise InputError(
-            f"there are {patch_graph.n_patches} patches and {n_embedders} embedders; pass one, or one per patch."
-        )
+        raise InputError(f"there are {patch_graph.n_patches} patches and {n_embedders} embedders; pass one or as many.")
     return carried
 
 
@@ -190,14 +186,8 @@ def _parameters(run: EmbeddingRun, r: int, step: int, before: Start | None) -> d
         kept = combined_digest(run.store, (patch_key(r * p + k, f"kept{step}") for k in range(p)))
     except (KeyError, FormatError):
         kept = None
-    return {
-        "embedder": describe(_embedder(run, r, None)),
-        "seed": run.settings.seed,
-        "patches": run.patches,
-        "survey": None if survey is None else survey.digest,
-        "before": None if before is None else before.digest,
-        "kept": kept,
-    }
+    digests = {"survey": survey and survey.digest, "before": before and before.digest, "kept": kept}
+    return {"embedder": describe(_embedder(run, r, None)), "seed": run.settings.seed, "patches": run.patches, **digests}
 
 
 def _stored_start(run: EmbeddingRun, r: int, step: int, before: Start | None) -> Start | None:

@@ -1,24 +1,131 @@
-"""Records: how patches, far clusters and surveys are kept in a store, and their fingerprints."""
+"""Records: settings as plain values, and how patches, far clusters and surveys are kept in a store."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import CodeType
+from typing import TypeAlias
 
 import numpy as np
 
+import graphquilt
 from graphquilt.arrays import AnyArray
 from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import Survey, shares_start
 from graphquilt.errors import FormatError, JobError
 from graphquilt.graph import Graph
 from graphquilt.graph.files import folder_version, graph_checksums
-from graphquilt.jobs.description import describe, differences, fingerprint
-from graphquilt.jobs.store import Parameters, Record, Store, record_digest, store_name, stored_record
+from graphquilt.jobs.store import Parameters, Record, Store, fingerprint, record_digest, store_name, stored_record
 from graphquilt.patches import CoarseGraph, NodeSets, PatchGraph, coarse_graph, fine_clusters, is_large
 from graphquilt.progress import ProgressCallback
+
+MakeUnknown: TypeAlias = Callable[[Mapping[str, object]], object]
+
+
+def describe(value: object) -> dict[str, object]:
+    """Return the name and the settings of an object as plain values, or its ``description``.
+
+    The settings are the fields of a dataclass that take part in its comparison, the layers of a network, the code of a
+    lambda, or else the public attributes.
+    """
+    own = getattr(value, "description", None)
+    if isinstance(own, Mapping):
+        return dict(own)
+    if isinstance(value, functools.partial):
+        return describe(value.func) | {"args": plain(value.args), "keywords": plain(value.keywords)}
+    kind = value if hasattr(value, "__qualname__") else type(value)
+    # The module of our own classes is left out: files may move between versions.
+    own_module = kind.__module__ or "__main__"  # code that was run by exec has none
+    module = "graphquilt" if own_module.startswith("graphquilt.") else own_module
+    name: dict[str, object] = {"name": f"{module}.{kind.__qualname__}"}
+    if kind.__qualname__.endswith("<lambda>"):
+        code: CodeType = getattr(kind, "__code__")  # noqa: B009  (objects have none)
+        content = code.co_code + repr((code.co_consts, code.co_names)).encode()
+        return name | {"code": fingerprint(np.frombuffer(content, dtype=np.uint8))}
+    parameters = getattr(value, "named_parameters", None)
+    if parameters is not None:
+        return name | {"layers": repr(value), "parameters": {key: [*array.shape] for key, array in parameters()}}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [field.name for field in dataclasses.fields(value) if field.compare]
+        return name | {field: plain(getattr(value, field)) for field in fields}
+    attributes = getattr(value, "__dict__", {})
+    return name | {key: plain(item) for key, item in attributes.items() if not key.startswith("_")}
+
+
+def plain(value: object) -> object:
+    """Return a value as JSON can hold it; arrays become a short summary with a fingerprint, infinity becomes a word."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return str(value) if value in (math.inf, -math.inf) else value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted((plain(item) for item in value), key=str)
+    if isinstance(value, np.ndarray | np.generic):
+        return value.item() if value.ndim == 0 else f"{value.dtype} {value.shape} {fingerprint(value)}"
+    return describe(value)
+
+
+def differences(before: Mapping[str, object], now: Mapping[str, object]) -> str:
+    """Say in which entries two descriptions differ; nested descriptions are compared entry by entry."""
+    changes = []
+    for name in dict.fromkeys((*before, *now)):
+        then, asked = before.get(name), now.get(name)
+        if then == asked:
+            continue
+        if isinstance(then, list) and isinstance(asked, list) and len(then) == len(asked):
+            then, asked = next(pair for pair in zip(then, asked, strict=True) if pair[0] != pair[1])
+        if isinstance(then, Mapping) and isinstance(asked, Mapping):
+            if then.get("name") == asked.get("name"):
+                changes.append(differences(then, asked))
+                continue
+            then, asked = then.get("name"), asked.get("name")
+        changes.append(f"{name.replace('_', ' ')} {_brief(then)} (now {_brief(asked)})")
+    return ", ".join(dict.fromkeys(changes))
+
+
+def _brief(value: object) -> str:
+    text = "none" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if len(text) <= 60 else f"{text[:16]}…"
+
+
+def restore(description: object, unknown: MakeUnknown) -> object:
+    """Return what is described if its class is public here, else what ``unknown`` returns; nothing is ever imported."""
+    fields = _mapping(description)
+    package, _, name = str(fields["name"]).rpartition(".")
+    kind = getattr(graphquilt, name) if package == "graphquilt" and name in dir(graphquilt) else None
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        return unknown(fields)
+    names = {field.name for field in dataclasses.fields(kind) if field.init}
+    missing: list[object] = []  # parts that are not graphquilt's
+    values = {name: _value(value, missing.append) for name, value in fields.items() if name in names}
+    return unknown(fields) if missing else kind(**values)
+
+
+def restore_values(parameters: object, unknown: MakeUnknown) -> dict[str, object]:
+    """Return plain values by name with tuples for lists, and with the objects of the descriptions among them."""
+    return {name: _value(value, unknown) for name, value in _mapping(parameters).items()}
+
+
+def _value(value: object, unknown: MakeUnknown) -> object:
+    if isinstance(value, list):
+        return tuple(_value(item, unknown) for item in value)
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        return restore(value, unknown)
+    return float(value) if value in ("inf", "-inf") else value
+
+
+def _mapping(value: object) -> dict[str, object]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{value!r} is not a mapping")
+    return dict(value)
 
 
 def patch_key(patch: int, content: str) -> str:
@@ -87,17 +194,12 @@ def stored_patch_graph(store: Store) -> PatchGraph:
     try:
         record = store["patch_graph"]
     except KeyError:
-        raise JobError(
-            f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt embed)."
-        ) from None
+        raise JobError(f"{store_name(store)} has no patches yet; check the path, or run graphquilt embed.") from None
     return PatchGraph.from_arrays(record.arrays)
 
 
 def check_embedder(store: Store, embedders: Sequence[Embedder], seed: int, *, named: bool = False) -> None:
-    """Refuse a store whose first two embeddings were made by another embedder or seed; one odd patch is made again.
-
-    With ``named``, embeddings that do not say what made them are left alone: they can be stitched.
-    """
+    """Refuse a store whose first two embeddings have another embedder or seed; if ``named``, only where they say so."""
     changes: list[str] = []
     for patch, embedder in enumerate(embedders):
         record = stored_record(store, patch_key(patch, "embedding"))
@@ -145,23 +247,15 @@ def survey_graph(
     *,
     progress: ProgressCallback | None = None,
 ) -> StoredSurvey | None:
-    """Survey the whole graph once for all patches, or open the survey that the store has.
-
-    The survey also has ``patches``, the number of patches that each node is in. Return None if the embedder makes no
-    survey, or if there is neither a graph nor a survey of it.
-    """
-    if not shares_start(embedder):
-        return None
-    clusters = None
-    if graph is not None and needs_clusters(graph, patch_graph):
-        clusters = far_clusters(store, graph, progress)
+    """Survey the whole graph for all patches, or open the survey of the store; None if there is neither."""
+    if graph is None or not shares_start(embedder):
+        record = stored_record(store, "survey") if shares_start(embedder) else None
+        return None if record is None else stored_survey(record)
+    clusters = far_clusters(store, graph, progress) if needs_clusters(graph, patch_graph) else None
     record = stored_record(store, "survey", _survey_parameters(store, graph, embedder, seed, patch_graph))
-    if record is not None:
-        survey = stored_survey(record)
-        if graph is None or all(array.shape[:1] == (graph.n_nodes,) for array in survey.nodes.values()):
-            return survey
-    if graph is None:
-        return None
+    survey = None if record is None else stored_survey(record)
+    if survey is not None and all(array.shape[:1] == (graph.n_nodes,) for array in survey.nodes.values()):
+        return survey
     made = embedder.survey(graph, seed, clusters=clusters, cut=patch_graph.n_patches > 1)
     return keep_survey(store, made, graph, patch_graph, made_by=(embedder, seed))
 
@@ -172,15 +266,11 @@ def needs_clusters(graph: Graph, patch_graph: PatchGraph) -> bool:
 
 
 def _survey_parameters(
-    store: Store, graph: Graph | None, embedder: Embedder, seed: int, patch_graph: PatchGraph
+    store: Store, graph: Graph, embedder: Embedder, seed: int, patch_graph: PatchGraph
 ) -> dict[str, object]:
-    parameters: dict[str, object] = {"embedder": describe(embedder), "seed": seed}
-    parameters["patches"] = patch_graph_fingerprint(patch_graph)
-    if graph is not None:
-        parameters["graph"] = graph_fingerprint(graph)
-        if needs_clusters(graph, patch_graph):
-            parameters["clusters"] = record_digest(store, "clusters")
-    return parameters
+    made_from = {"embedder": describe(embedder), "seed": seed, "graph": graph_fingerprint(graph)}
+    clusters = {"clusters": record_digest(store, "clusters")} if needs_clusters(graph, patch_graph) else {}
+    return {**made_from, "patches": patch_graph_fingerprint(patch_graph), **clusters}
 
 
 def keep_survey(

@@ -14,17 +14,16 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, FloatArray, Int64Array
-from graphquilt.embedders.adapters import EmbedderLike
-from graphquilt.embedders.contract import embedder_name
+from graphquilt.embedders.contract import EmbedderLike, embedder_name
 from graphquilt.errors import FormatError, InputError, needs_extra
 from graphquilt.graph import Graph, read_edges
 from graphquilt.graph.files import with_checksums
 from graphquilt.graph.reading.edges import GraphLike
-from graphquilt.jobs.description import describe
 from graphquilt.jobs.options import Cutting, Recipe
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.records import (
     check_patch_graph,
+    describe,
     far_clusters,
     graph_fingerprint,
     keep_patch_graph,
@@ -33,7 +32,7 @@ from graphquilt.jobs.records import (
 from graphquilt.jobs.settings import JobSettings, default_embedders
 from graphquilt.jobs.source import Source
 from graphquilt.jobs.stitching import Result, stitch
-from graphquilt.jobs.store import Record, Store, record_digest, stored_record
+from graphquilt.jobs.store import DirectoryStore, Record, Store, record_digest, stored_record
 from graphquilt.linalg import Motions
 from graphquilt.patches import Multilevel, PatchGraph, merge_small, patch_graph, smallest_cluster
 from graphquilt.patches.partitioners import check_n_patches
@@ -98,10 +97,7 @@ def embed(
     >>> embed(ring, dim=2, n_patches=3).embedding.shape
     (90, 2)
     """
-    if isinstance(store, str | os.PathLike):
-        from graphquilt.jobs.store import DirectoryStore
-
-        store = DirectoryStore(store)
+    store = DirectoryStore(store) if isinstance(store, str | os.PathLike) else store
     records: Store = {} if store is None else store
     embedders, source = default_embedders(embedder, dim), JobSettings.source
     whole: Graph | None = None
@@ -225,10 +221,8 @@ def _announce_components(graph: Graph, cutting: Cutting, motions: Motions) -> No
     elif cutting.components == "each":
         fate = "each is aligned alone, and where one lies relative to another is arbitrary"
     else:
-        fate = (
-            "only a patch that has nodes of two relates them. Keep only the largest (--largest-component), align each "
-        )
-        fate += "alone (--each-component), or embed all in one frame (--embedder propagation)"
+        fate = "only a patch that has nodes of two relates them. Keep only the largest (--largest-component), align "
+        fate += "each alone (--each-component), or embed all in one frame (--embedder propagation)"
     message = "the graph has %d components, and the largest has %d of %d nodes: %s."
     _log.warning(message, len(sizes), sizes.max(), graph.n_nodes, fate)
 
@@ -290,24 +284,14 @@ class GraphQuilt:
         recipe: Recipe | None = None,
         seed: int = 0,
     ) -> None:
-        self.dim = dim
-        self.n_patches = n_patches
-        self.embedder = embedder
-        self.cutting = cutting
-        self.recipe = recipe
-        self.seed = seed
+        self.dim, self.n_patches, self.embedder = dim, n_patches, embedder
+        self.cutting, self.recipe, self.seed = cutting, recipe, seed
 
     def fit(self, graph: GraphLike, y: object = None) -> GraphQuilt:  # noqa: ARG002
         """Embed a graph: anything that :func:`graphquilt.embed` takes, or a square array of edge weights."""
-        self.result_ = embed(
-            _adjacency(graph) if isinstance(graph, np.ndarray) else graph,
-            dim=self.dim,
-            n_patches=self.n_patches,
-            embedder=self.embedder,
-            cutting=self.cutting,
-            recipe=Recipe.shared() if self.recipe is None else self.recipe,
-            seed=self.seed,
-        )
+        options: dict[str, Any] = self.get_params()
+        options["recipe"] = Recipe.shared() if self.recipe is None else self.recipe
+        self.result_ = embed(_adjacency(graph) if isinstance(graph, np.ndarray) else graph, **options)
         self.embedding_ = self.result_.embedding
         self.n_features_in_ = len(self.embedding_)
         return self

@@ -20,11 +20,10 @@ from graphquilt.arrays import AnyArray, BoolArray, FloatArray
 from graphquilt.drawing import main_plane, points_svg, sample_rows
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.records import keep_patch_graph, patch_graph_fingerprint, patch_key, patch_seed
 from graphquilt.jobs.settings import JobSettings, UnavailableEmbedder
-from graphquilt.jobs.store import Record, Store, locked, store_name
+from graphquilt.jobs.store import Record, Store, fingerprint, locked, store_name
 from graphquilt.jobs.stored_patches import EmbeddedPatches, SharedRows, open_output, output_part
 from graphquilt.jobs.versions import frame_rotation, settle_rows
 from graphquilt.linalg import Motions
@@ -153,10 +152,7 @@ class _Stitching:
 
 
 def stitch_job(job: Job, *, executor: Executor | None = None, progress: ProgressCallback | None = None) -> Alignment:
-    """Stitch the patches of a locked job into its embedding, from where an earlier run was killed.
-
-    The alignment is written first. Rows that are not kept are then removed while the embedding grows.
-    """
+    """Stitch a locked job from where a run was killed: first the alignment, then rows, which go as the result grows."""
     settings, patches, store = job.settings, job.patches, job.store
     patches.check(settings.dim, settings.recipe.runs)
     stitching, alignment = _Stitching(job.patch_graph, patches), None
@@ -253,9 +249,8 @@ def import_patches(store: Store, patches: PatchesLike, recipe: Recipe = ALIGN_DE
                 store[key] = Record({"embedding": X}, made_with)
             elif fingerprint(store[key].arrays["embedding"]) != fingerprint(X):
                 raise JobError(f"{store_name(store)} has other coordinates for patch {k}. Use another folder.")
-    return Job.begin(
-        store, JobSettings(embedder=UnavailableEmbedder(described, dim, Motions(scale=True)), recipe=recipe)
-    )
+    embedder = UnavailableEmbedder(described, dim, Motions(scale=True))
+    return Job.begin(store, JobSettings(embedder=embedder, recipe=recipe))
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,9 +289,8 @@ class Result:
     @property
     def stranded(self) -> BoolArray:
         """Which nodes (n,) are only in patches that do not fit the others: do not rely on their positions."""
-        left_out, node_sets = self.alignment.left_out, self.patch_graph.node_sets
         mask = np.zeros(len(self.embedding), dtype=np.bool_)
-        mask[stranded_nodes(node_sets, left_out)] = True
+        mask[stranded_nodes(self.patch_graph.node_sets, self.alignment.left_out)] = True
         return mask
 
     def __repr__(self) -> str:
@@ -308,9 +302,7 @@ class Result:
         try:
             import pandas as pd
         except ImportError as error:
-            raise InputError(
-                "a DataFrame needs pandas: pip install pandas, or use .embedding and .node_ids."
-            ) from error
+            raise InputError("a DataFrame needs pandas: pip install pandas, or use .embedding, .node_ids.") from error
         columns = [f"x{k}" for k in range(self.embedding.shape[1])]
         index = pd.RangeIndex(len(self.embedding)) if self.node_ids is None else pd.Index(self.node_ids)
         return pd.DataFrame(np.asarray(self.embedding), index=index.rename("node_id"), columns=columns)

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import scipy.sparse as sp
 
 import graphquilt
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files import (
-    check_inside,
+    array_checksum,
     map_arrays,
     sync_folder,
     temporary_sibling,
@@ -36,12 +37,31 @@ from graphquilt.files.checksums import (
     read_sealed,
     seal,
     sealed_text,
+    stamp,
 )
-from graphquilt.files.stamps import stamp
-from graphquilt.files.writing import folder_lock
-from graphquilt.jobs.description import fingerprint
+from graphquilt.files.writing import check_inside, folder_lock
 
 Parameters = Mapping[str, object]
+
+
+def fingerprint(*arrays: object, wide: bool = False) -> str:
+    """Return a short digest of types, shapes and all values; ``wide``: integers count as if they had 64 bits."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        if isinstance(array, sp.csr_array):
+            digest.update(fingerprint(array.indptr, array.indices, array.data).encode())
+            continue
+        if array is None:
+            digest.update(b"-")
+            continue
+        values = np.asanyarray(array)
+        kind = np.dtype(np.int64) if wide and values.dtype.kind in "iu" else values.dtype
+        digest.update(f"{kind.str}{values.shape}".encode())
+        if values.dtype.hasobject:
+            digest.update(repr(values.tolist()).encode())
+        else:
+            digest.update(array_checksum(values, dtype=kind).encode())
+    return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,10 +361,7 @@ def _newer(path: Path, version: int) -> JobError:
 
 
 def put_in_place(folder: Path) -> None:
-    """Move a version that is whole into the folder of its job: the history comes last, and a kill changes nothing.
-
-    Whoever opens the job next finishes what a killed process has begun.
-    """
+    """Move a whole version into its job, the history last; after a kill, whoever opens the job next goes on."""
     source, mark = folder / NEXT, f"{HISTORY}.json"
     deadline = time.monotonic() + _WAIT
     while (source / mark).exists():

@@ -93,6 +93,7 @@ class RowFile:
         folder = store_folder(store)
         assert folder is not None
         self.path, self.dim, self.dtype = folder / f"{KEY}.bin", dim, dtype
+        self.row_bytes = dim * np.dtype(dtype).itemsize
         step = max(1, BLOCK // (8 * dim))
         self.borders = np.append(np.arange(0, n_nodes, step), n_nodes)
         counts = np.zeros((len(self.borders) - 1, len(node_sets)), dtype=np.int64)
@@ -108,11 +109,6 @@ class RowFile:
             return None
         facts = store[KEY].parameters
         return cls(store, node_sets, n_nodes, dim=int(str(facts["dim"])), dtype=str(facts["dtype"]))
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row."""
-        return self.dim * np.dtype(self.dtype).itemsize
 
     @property
     def blocks_left(self) -> int:

@@ -20,8 +20,9 @@ from graphquilt.embedders.shared_start import SharedStart, shares_start, with_st
 from graphquilt.errors import EmbedderError, FormatError, JobError, PatchesFailedError
 from graphquilt.files import translate_disk_errors
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import describe, differences
 from graphquilt.jobs.records import (
+    describe,
+    differences,
     graph_version,
     patch_graph_fingerprint,
     patch_key,
@@ -173,10 +174,7 @@ class EmbeddingRun:
 
 @dataclass(eq=False)
 class PatchSweep:
-    """One sweep over the patches of all runs, in which each prepares for the shared start, or is embedded.
-
-    Patch k is another run of patch ``k % n``, and has the nodes and edges of that patch.
-    """
+    """One sweep over the patches of all runs; patch k is another run of patch ``k % n``, with its nodes and edges."""
 
     run: EmbeddingRun
     content: str  # what every patch makes: "embedding", or "kept0" in the first round of the shared start
@@ -240,12 +238,8 @@ class PatchSweep:
     def parameters(self, patch: int) -> dict[str, object]:
         """Return what a patch's record is made from; if any of it changes, the record is made again."""
         run, start = self.run, self.starts[patch // self.run.patch_graph.n_patches]
-        parameters: dict[str, object] = {
-            "embedder": describe(run.embedders[patch]),
-            "seed": patch_seed(run.settings.seed, patch),
-            "patches": run.patches,
-        }
-        survey = run.inputs.survey
+        survey, seed = run.inputs.survey, patch_seed(run.settings.seed, patch)
+        parameters = {"embedder": describe(run.embedders[patch]), "seed": seed, "patches": run.patches}
         if start is not None:
             parameters["start"] = start.digest
         if start is not None and start.kept is not None:
@@ -296,7 +290,7 @@ class PatchSweep:
         """Return the task that embeds a patch, in another process, or ``here`` with the graph already open."""
         run, inputs, start = self.run, self.run.inputs, self.starts[patch // self.run.patch_graph.n_patches]
         run.take_lock()
-        data, embedder, store = patch % len(inputs.node_sets), run.embedders[patch], run.store
+        embedder, store = run.embedders[patch], run.store
         in_folder = store_folder(store) is not None
         kept = None if start is None or start.kept is None else patch_key(patch, start.kept)
         if start is not None and not in_folder:
@@ -304,7 +298,7 @@ class PatchSweep:
             embedder = with_start(embedder, start.arrays)
         source: PatchInputs | GraphReference | PatchInput = inputs
         if not here:
-            source = (inputs.reference if in_folder else None) or inputs.extract(data)
+            source = (inputs.reference if in_folder else None) or inputs.extract(patch % len(inputs.node_sets))
         recipe, rows = run.settings.recipe, None
         undone, half = recipe.undone(run.settings.motions), recipe.precision == "float16"
         if self.content == "embedding" and run.row_file is not None:
@@ -319,8 +313,6 @@ class PatchSweep:
             patch_seed(run.settings.seed, patch),
             (socket.gethostname(), os.getpid()),
             self.parameters(patch),
-            data,
-            inputs.survey is not None,
             start is None and len(run.repeated.node_sets) > 1 and (undone.rotate or undone.scale),
             source,
             start=(start.key, start.digest) if start is not None and in_folder else None,

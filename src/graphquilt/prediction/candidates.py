@@ -17,11 +17,7 @@ _ROWS = 1024  # rows compared with all others at a time
 
 
 def candidate_lists(graph: Graph, X: AnyArray, nodes: Int64Array, *, seed: int = 0) -> AnyArray:
-    """Return the candidates of each node, (len(nodes), 30), -1 where there are fewer.
-
-    They are up to 20 nodes with the most resource allocation through common neighbours, and the 10 nodes with the
-    nearest rows, which may be neighbours in the graph; ``X`` has unit rows.
-    """
+    """Return 20 candidates of each node by resource allocation and 10 by unit rows ``X``, (n, 30), -1 for none."""
     near = nearest_rows(X, nodes, NEAR, seed=seed).astype(np.int32 if len(X) < 2**31 else np.int64)
     return np.concatenate([nodes_two_steps_away(graph, nodes, TWO_STEPS).astype(near.dtype), near], axis=1)
 

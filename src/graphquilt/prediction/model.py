@@ -133,10 +133,7 @@ def fit_links(graph: Graph, embed: Callable[[Graph], FloatArray], *, missing: fl
 def training_pairs(
     graph: Graph, X: AnyArray, later: Int64Array, *, seed: int, repeated: bool = False
 ) -> tuple[Float64Array, BoolArray, BoolArray]:
-    """Return components of candidates, which of them are ``later`` links, and which are no edges yet.
-
-    Edges of the graph are left out, or with ``repeated`` added, as pairs that may be linked again.
-    """
+    """Return components of candidates, which are ``later`` links, and which no edges; edges only if ``repeated``."""
     n = graph.n_nodes
     rng = np.random.default_rng(seed)
     nodes = np.arange(n) if n <= _NODES else np.sort(rng.choice(n, _NODES, replace=False))

@@ -15,9 +15,8 @@ from graphquilt.graph import Graph
 from graphquilt.graph.reading.ids import find_ids
 from graphquilt.graph.reading.recency import Period, read_recent_edges
 from graphquilt.jobs import Job, JobSettings, Record, Result, Source, embed
-from graphquilt.jobs.description import fingerprint
 from graphquilt.jobs.export import job_ids, node_row, refuse_gone
-from graphquilt.jobs.store import stored_record
+from graphquilt.jobs.store import fingerprint, stored_record
 from graphquilt.jobs.versions import gone_nodes
 from graphquilt.prediction.candidates import candidate_lists, candidate_pairs, listed_pairs, pair_keys, unit_rows
 from graphquilt.prediction.model import COMPONENTS, LinkModel, are_new, fit_links, link_components, training_pairs
@@ -230,10 +229,7 @@ def _kept_model(job: Job, question: dict[str, object]) -> LinkModel | None:
 
 
 def graphs_before_and_after(source: Source, after: str, graph: Graph, ids: AnyArray) -> tuple[Graph, Int64Array]:
-    """Return the graph before a moment, with all nodes of the job, and the links since then, (k, 2).
-
-    The edge list of the job is read again. Ages are counted from the last edge before the moment.
-    """
+    """Read the edge list again: the graph before a moment, whose last edge is of age 0, and the links since, (k, 2)."""
     if source.path is None or source.half_life is None:
         raise InputError(
             "--after needs the times of the edges, and this job was made without them. Make it from an edge list with "

@@ -28,9 +28,8 @@ from graphquilt.jobs.export import job_ids
 from graphquilt.jobs.records import patch_key
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback, report
+from graphquilt.report.maps import draw_map, keep_map
 from graphquilt.report.node_map import MapOptions, NodeMap, node_map, principal_plane
-from graphquilt.report.pictures import draw_map
-from graphquilt.report.stable_map import keep_map
 
 _FORMATS = (".html", ".png", ".svg", ".pdf")
 _CURVES = 40  # loss curves on the page
