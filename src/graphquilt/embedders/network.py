@@ -147,9 +147,7 @@ class Network:
         first, second = (int(state) for state in seeds.generate_state(2, np.uint64) >> np.uint64(1))
         if initial is None:
             initial = self._initial(width, np.random.default_rng(first if self.init_seed is None else self.init_seed))
-        with session(
-            self.device, self.threads, f"{graph.n_nodes} nodes, {width} features, {self._hidden} hidden units"
-        ):
+        with session(self.device, self.threads, f"{graph.n_nodes} nodes, {width} features and {self._hidden} hidden"):
             parameters, A = Parameters(initial, device=self.device, dtype=dtype), normalized_adjacency(graph)
             inputs = inputs_of(A, features, smooth=self._smooth, device=self.device, dtype=dtype)
             loss = self._loss(graph, inputs, torch.Generator().manual_seed(second), background)
