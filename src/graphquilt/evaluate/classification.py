@@ -100,7 +100,7 @@ def _usable_nodes(labels: Int64Array, per_class: int, skip_small: bool) -> tuple
     names = names[~small]
     if len(names) < 2:
         raise InputError(
-            f"{len(names)} classes have more than {per_class} of {int((labels >= 0).sum())} labels; two are needed."
+            f"{len(names)} classes have more than {per_class} labelled nodes; a classifier needs at least two."
         )
     nodes = np.flatnonzero(np.isin(labels, names))
     return nodes, np.searchsorted(names, labels[nodes])
