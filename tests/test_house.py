@@ -207,7 +207,7 @@ BUDGET = {
     "federated": 2_986,
     "files": 836,
     "graph": 4_196,
-    "jobs": 6_078,
+    "jobs": 6_077,
     "linalg": 742,
     "patches": 2_060,
     "prediction": 686,
