@@ -321,7 +321,7 @@ def test_invariants_of_patch_graphs():
         PatchGraph.from_patches([[0, 1], [1, 2]], [[0, 1], [1, 0]])
     with pytest.raises(InputError, match=r"the edge \(0, 2\) names a patch that is not there"):
         PatchGraph.from_patches([[0, 1], [1, 2]], [[0, 2]])
-    with pytest.raises(InputError, match="patch 0 names 1 nodes twice"):
+    with pytest.raises(InputError, match="patch 0: 1 node ids occur more than once"):
         PatchGraph.from_patches([[0, 1, 1]])
     with pytest.raises(CoverError, match="patch 1 has no nodes"):
         PatchGraph.from_patches([[0, 1], np.empty(0, int)])

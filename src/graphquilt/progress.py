@@ -46,13 +46,7 @@ def report(
 
 
 class NotebookBars:
-    """Bars below the cell of a notebook, one for each stage: ``gq.embed(edges, progress=gq.progress.NotebookBars())``.
-
-    Examples
-    --------
-    >>> NotebookBars().html()
-    ''
-    """
+    """Bars below the cell of a notebook, one per stage: ``gq.embed(edges, progress=gq.progress.NotebookBars())``."""
 
     def __init__(self) -> None:
         self._stages: dict[str, Progress] = {}

@@ -75,7 +75,7 @@ def ingest(
 
 def _out_of_core(origin: Source, out: Path, reading: ReadingFlags) -> Graph:
     """Build the graph folder within the memory that is allowed."""
-    from graphquilt.graph.largest import save_largest_component
+    from graphquilt.graph.files import save_largest_component
     from graphquilt.graph.reading.node_tables import add_node_tables, open_features
     from graphquilt.graph.reading.sources import TextOptions
 

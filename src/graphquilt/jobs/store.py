@@ -38,8 +38,8 @@ from graphquilt.files.checksums import (
     read_sealed,
     seal,
     sealed_text,
+    stamp,
 )
-from graphquilt.files.stamps import stamp
 from graphquilt.files.writing import folder_lock
 
 Parameters = Mapping[str, object]

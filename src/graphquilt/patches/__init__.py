@@ -17,9 +17,8 @@ from graphquilt.patches.clusters import (
     merge_small,
 )
 from graphquilt.patches.construction import Limits, coverage, coverage_weights, patch_graph, smallest_cluster
-from graphquilt.patches.fennel import Fennel
 from graphquilt.patches.graph import PatchGraph
-from graphquilt.patches.partitioners import Leiden, Louvain, Metis, Partitioner
+from graphquilt.patches.partitioners import Fennel, Leiden, Louvain, Metis, Partitioner
 from graphquilt.patches.patch import LazySequence, NodeSets, Patch
 from graphquilt.patches.sparsify import Conductance, EdgeWeight, Resistance
 

@@ -17,8 +17,7 @@ from graphquilt.arrays import AnyArray, Float64Array, Int64Array, IntArray
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph, check_labels, group, kernels, short_labels
 from graphquilt.graph.checks import ColumnCheck, check_rows
-from graphquilt.patches.fennel import Fennel
-from graphquilt.patches.partitioners import Metis, Partitioner, check_n_patches, has_metis, metis_labels
+from graphquilt.patches.partitioners import Fennel, Metis, Partitioner, check_n_patches, has_metis, metis_labels
 from graphquilt.progress import ProgressCallback
 
 logger = logging.getLogger(__name__)
