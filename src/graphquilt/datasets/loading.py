@@ -119,7 +119,7 @@ def dataset_folder(data: str | os.PathLike[str] | None = None) -> Path:
     """Return the folder with data sets: ``data``, or that of the variable ``GRAPHQUILT_DATA``."""
     path = data if data is not None else os.environ.get("GRAPHQUILT_DATA")
     if not path:
-        raise InputError("where are the data sets? Pass --data FOLDER (data=) or set GRAPHQUILT_DATA; 'blocks' needs none.")
+        raise InputError("pass --data FOLDER (data=) or set GRAPHQUILT_DATA; the data set 'blocks' needs none.")
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise InputError(f"the folder with data sets, {folder}, does not exist.")
