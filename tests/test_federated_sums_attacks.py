@@ -270,7 +270,7 @@ def test_a_later_step_has_the_cards_of_the_first(parts, honest, tmp_path):
     other = federated.join(parts["d"], agreed.invitation, key, party="d").card
     changed = federated.Round.of(agreed.invitation, [*agreed.cards[:3], other])
     later = federated.Directions(changed.id, 1, {"basis": np.eye(60, dtype=np.float32)})
-    with pytest.raises(InputError, match="steps before step 1 with these cards"):
+    with pytest.raises(InputError, match="steps before 1 with these cards"):
         made["a"].contribute(parts["a"], changed, received=later, confirmed=changed.code)
 
 

@@ -16,13 +16,14 @@ from graphquilt.arrays import Float64Array, FloatArray, refuse_masked
 from graphquilt.errors import EmbedderError, InputError
 from graphquilt.graph import Graph
 from graphquilt.linalg import Motions
+from graphquilt.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from graphquilt.embedders.directions import BasisEncoder
     from graphquilt.embedders.network import Encoder
-    from graphquilt.progress import ProgressCallback
 
 
+Hook: TypeAlias = ProgressCallback | None  # what progress is reported to
 COLLAPSED = 1e-6  # positions that differ by less than this share of their size differ by rounding errors
 
 
@@ -55,13 +56,7 @@ class Fit:
 
 
 def checked_fit(
-    embedder: Embedder,
-    graph: Graph,
-    seed: int,
-    *,
-    where: str = "the graph",
-    progress: ProgressCallback | None = None,
-    **options: object,
+    embedder: Embedder, graph: Graph, seed: int, *, where: str = "the graph", progress: Hook = None, **options: object
 ) -> Fit:
     """Embed ``graph``, and refuse a result that is not an (n, dim) array of finite numbers; errors name ``where``.
 
@@ -149,8 +144,7 @@ def as_embedder(value: object, dim: int | None = None) -> Embedder:
 class FunctionEmbedder:
     """A plain function ``(graph, seed) -> X``, or ``(graph) -> X``, as an embedder; X is (n, dim).
 
-    For other processes define it at the top of a module, so that it can be pickled. ``motions`` are those that its
-    embeddings are free in.
+    For other processes define it at the top of a module: it is pickled. Embeddings are free in ``motions``.
 
     Examples
     --------

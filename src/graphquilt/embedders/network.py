@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, FloatArray
-from graphquilt.embedders.contract import Fit, check_dim
+from graphquilt.embedders.contract import Fit, Hook, check_dim
 from graphquilt.errors import FormatError, InputError, needs_extra
 from graphquilt.graph import Graph
 from graphquilt.linalg import Motions
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from graphquilt.embedders.gcn import Inputs, Loss
     from graphquilt.embedders.training import Background
-    from graphquilt.progress import ProgressCallback
 
 Features: TypeAlias = AnyArray | sp.csr_array
 SUBSTITUTES = ("identity", "degree")
@@ -51,15 +50,13 @@ class Network:
     max_epochs, patience : int
         Training ends after ``max_epochs``, or ``patience`` epochs without a lower loss; the best weights are used.
     init_seed : int, optional
-        Seed of the initial weights; None derives it from the seed of the call. With a number, all patches with equally
-        many features start from the same weights.
+        Seed of the initial weights, equal for patches with equally many features; None takes the seed of the call.
     featureless : {"identity", "degree"} or None
         The substitute for the features of a graph that has none: one free vector per node, or a code of the degree.
     device : str
         "cpu", "cuda", "cuda:1".
     threads : int or None
-        CPU threads of torch. The default is 1: patches are embedded in parallel, and the result does not depend on
-        the number of cores. None does not change the setting of torch.
+        CPU threads of torch: 1, because patches are embedded in parallel. None does not change the setting of torch.
     motions : Motions
         The motions by which several trainings on one graph differ, which alignment has to undo.
     """
@@ -101,7 +98,7 @@ class Network:
         """Train on the graph and return its embedding, (n, dim)."""
         return self.fit(graph, seed).embedding
 
-    def fit(self, graph: Graph, seed: int, progress: ProgressCallback | None = None) -> Fit:
+    def fit(self, graph: Graph, seed: int, progress: Hook = None) -> Fit:
         """Train on the graph; return the embedding (n, dim), the loss of each epoch, and the encoder."""
         name = type(self).__name__
         with needs_extra(name, "torch"):
@@ -146,7 +143,7 @@ class Network:
         graph: Graph,
         features: Features | None,
         seeds: np.random.SeedSequence,
-        progress: ProgressCallback | None = None,
+        progress: Hook = None,
         *,
         initial: Mapping[str, AnyArray] | None = None,
         background: Background | None = None,

@@ -1,27 +1,26 @@
 """SharedStart: how an embedder gives all patches one frame before they are embedded.
 
 The whole graph, if it is available, is surveyed once. Then, round by round, every patch prepares something and keeps
-it, contributes a sum of it, and the sums of all patches make the next start. Sums do not depend on how nodes are
-divided among patches, or on who adds them up.
+it, contributes a sum of it, and the sums of all patches, in whatever order, make the next start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self, TypeGuard, runtime_checkable
+from typing import Protocol, Self, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 
 from graphquilt.arrays import AnyArray, IntArray
-from graphquilt.embedders.contract import Embedder, Fit
+from graphquilt.embedders.contract import Embedder, Fit, Hook
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.linalg import Motions
 from graphquilt.patches import CoarseGraph
-from graphquilt.progress import ProgressCallback
 
 Arrays = Mapping[str, AnyArray]
+Part: TypeAlias = "tuple[Graph, FarField]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +60,7 @@ class FarField:
         return cls(n_nodes, survey.nodes, survey.shared, np.zeros(n_nodes + 1, dtype=np.int64))
 
 
-def cut_patch(
-    graph: Graph, nodes: IntArray, survey: Survey, *, backwards: Graph | None = None
-) -> tuple[Graph, FarField]:
+def cut_patch(graph: Graph, nodes: IntArray, survey: Survey, *, backwards: Graph | None = None) -> Part:
     """Return the subgraph of some nodes, and what it knows of the rest; ``backwards`` has directed edges reversed."""
     cluster = np.asarray(survey.nodes.get("cluster", np.empty(0, dtype=np.int32)))
     if "cluster" in survey.nodes and (cluster.shape != (graph.n_nodes,) or cluster.dtype.kind not in "iu"):
@@ -86,9 +83,8 @@ def cut_patch(
 class SharedStart(Embedder, Protocol):
     """An embedder that agrees on a frame before patches are embedded: a frozen dataclass with a field ``start``.
 
-    A start takes one or more rounds. In each, every patch calls :meth:`prepare` and keeps the result,
-    :meth:`contribute` sums it up, :meth:`add` adds the sums of all patches, and :meth:`combine` returns the embedder
-    for the next round, until it is ``complete``. :func:`graphquilt.testing.check_embedder` checks all of it.
+    In each round every patch calls :meth:`prepare` and keeps the result, :meth:`contribute` sums it up, :meth:`add`
+    adds the sums of all patches, and :meth:`combine` returns the embedder for the next, until it is ``complete``.
     """
 
     @property
@@ -125,13 +121,7 @@ class SharedStart(Embedder, Protocol):
         """Embed a patch by what it prepared in the last round; None if that is not enough."""
 
     def fit(
-        self,
-        graph: Graph,
-        seed: int,
-        progress: ProgressCallback | None = None,
-        *,
-        far: FarField | None = None,
-        kept: Arrays | None = None,
+        self, graph: Graph, seed: int, progress: Hook = None, *, far: FarField | None = None, kept: Arrays | None = None
     ) -> Fit:
         """Embed the graph; ``kept`` is what it prepared in the last round."""
 
@@ -142,10 +132,9 @@ def shares_start(embedder: Embedder, graph: Graph | None = None) -> TypeGuard[Sh
 
 
 def free_motions(embedder: Embedder, *, start: bool = False) -> Motions:
-    """Return the motions that the embeddings are free in, which alignment has to undo.
+    """Return the motions that the embeddings are free in, by default rotation and translation, as in the paper.
 
-    An embedder without ``motions`` is taken to be free in rotation and translation, as in the paper. With ``start``,
-    patches get a shared start if the embedder has one.
+    With ``start``, patches get a shared start if the embedder has one.
     """
     motions = getattr(embedder, "motions", Motions())
     if start and shares_start(embedder):

@@ -131,11 +131,10 @@ class Signal:
         'clusters 1 (no features), role 0.003'
         """
         parts = self.weights(features=features, share=share)
-        notes = {"clusters": "" if features else " (no features)"}
+        note = "" if features else " (no features)"
         if features and self.doubt:
-            clear = "clear" if share >= 0.75 else "noisy"
-            notes["clusters"] = f" (features are {clear}: 128 directions keep {share:.0%})"
-        return ", ".join(f"{name} {weight:.3g}{notes.get(name, '')}" for name, weight in parts.items())
+            note = f" (features are {'clear' if share >= 0.75 else 'noisy'}: 128 directions keep {share:.0%})"
+        return ", ".join(f"{name} {weight:.3g}{note if name == 'clusters' else ''}" for name, weight in parts.items())
 
     def scale(self, values: Float64Array) -> Float64Array:
         """Return what each direction is multiplied by, for the eigenvalues (d,) of the second moment, descending.
@@ -319,9 +318,7 @@ def check_features(graph: Graph) -> None:
     first = X[:1].toarray() if isinstance(X, sp.csr_array) else X[:1]
     if n > 1 and (zero or all((rows == first).all() for rows in dense)):
         state = "zero, or too small to tell from zero" if zero else "the same"
-        raise InputError(
-            f"the features of all {n} nodes are {state}; leave them out, or give some that tell nodes apart."
-        )
+        raise InputError(f"the features of all {n} nodes are {state}: leave them out, or give some that differ.")
 
 
 def inverse_lengths(squares: AnyArray) -> Float32Array:

@@ -16,11 +16,12 @@ from torch import Tensor
 
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array
 from graphquilt.embedders import kernels
+from graphquilt.embedders.contract import Hook
 from graphquilt.embedders.gcn import Context, Inputs, Loss, Weights, finish, on_cpu
 from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.graph import Graph
 from graphquilt.linalg import roc_auc
-from graphquilt.progress import ProgressCallback, report
+from graphquilt.progress import report
 
 if TYPE_CHECKING:
     from graphquilt.embedders.network import Network
@@ -34,8 +35,7 @@ _original = 1
 def threads(count: int | None) -> Iterator[None]:
     """Let torch use ``count`` threads inside the block; None leaves the number unchanged.
 
-    The number belongs to the calling thread, but a new thread starts with the number that was set last anywhere. All
-    concurrent blocks therefore restore the number that the first of them replaced.
+    A new thread starts with the number that was set last anywhere: all concurrent blocks restore the first one's.
     """
     global _users, _original  # noqa: PLW0603
     if count is None:
@@ -54,23 +54,18 @@ def threads(count: int | None) -> Iterator[None]:
             torch.set_num_threads(_original)
 
 
-def check_device(name: str) -> None:
-    """Refuse a device that this machine does not have."""
-    kind, _, number = name.partition(":")
-    if kind not in {"cpu", "cuda"}:
-        raise InputError(f"the device {name!r} is not known; choose 'cpu' or 'cuda' (or 'cuda:1' …).")
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if kind == "cuda" and int(number or 0) >= count:
-        raise InputError(
-            f"the device {name!r} is not available: torch {torch.__version__} finds {count} CUDA devices. "
-            "Use device='cpu', or install a torch built for CUDA and check the driver."
-        )
-
-
 @contextmanager
 def session(device: str, thread_count: int | None, size: str) -> Iterator[None]:
     """Check the device, limit the threads inside the block, and explain what to reduce if memory runs out."""
-    check_device(device)
+    kind, _, number = device.partition(":")
+    if kind not in {"cpu", "cuda"}:
+        raise InputError(f"the device {device!r} is not known; choose 'cpu' or 'cuda' (or 'cuda:1' …).")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if kind == "cuda" and int(number or 0) >= count:
+        raise InputError(
+            f"the device {device!r} is not available: torch {torch.__version__} finds {count} CUDA devices. "
+            "Use device='cpu', or install a torch built for CUDA and check the driver."
+        )
     with threads(thread_count):
         try:
             yield
@@ -102,7 +97,7 @@ class Adam:
     def __init__(self, parameters: Parameters, *, lr: float, weight_decay: float = 0.0) -> None:
         self.lr, self.weight_decay, self.epoch = lr, weight_decay, 0
         self.weights = [view.detach() for view in parameters.named.values()]
-        flats = [torch.zeros_like(parameters.flat) for _ in range(3)]
+        flats = (torch.zeros_like(parameters.flat) for _ in range(3))
         self.first, self.second, self.spare = ([*parameters.views(flat).values()] for flat in flats)
 
     def step(self, gradients: Iterable[Tensor]) -> None:
@@ -119,9 +114,7 @@ class Adam:
             w.addcdiv_(m, spare, value=size)
 
 
-def train(
-    parameters: Parameters, loss_of: Loss, network: Network, *, progress: ProgressCallback | None = None
-) -> Float64Array:
+def train(parameters: Parameters, loss_of: Loss, network: Network, *, progress: Hook = None) -> Float64Array:
     """Minimise the loss by the settings of ``network``; leave the best weights in ``parameters``, return the losses."""
     best, best_loss, waited = parameters.flat.clone(), math.inf, 0
     adam = Adam(parameters, lr=network.lr, weight_decay=network.weight_decay)
@@ -163,10 +156,9 @@ def undirected_edges(graph: Graph) -> Int64Array:
 
 
 class NonEdges:
-    """Uniform samples of pairs that no edge joins.
+    """Uniform samples of pairs that no edge joins; in a dense graph all are listed.
 
-    Random pairs that turn out to be edges are replaced by new ones. A hash table with one byte per slot rules out
-    nearly every pair; only the others are searched for among the edges. In a dense graph all non-edges are listed.
+    Pairs that are edges are replaced. A hash table rules out nearly all; only the others are searched for.
     """
 
     def __init__(self, edges: Int64Array, n_nodes: int) -> None:
@@ -290,10 +282,9 @@ def reconstruction(
 ) -> Tensor:
     """Return the loss of a graph auto-encoder whose encoder returned ``out`` (Kipf and Welling 2016).
 
-    The decoder is the inner product. If ``out`` has 2 ``dim`` columns, the auto-encoder is variational: the first half
-    is a mean, the other the logarithm of a standard deviation, which is limited to ``MAX_LOG_STD``. It decodes a sample
-    of N(mean, std²), and adds the divergence from N(0, 1), KL = ½ Σ (mean² + std² - 1 - 2 log std), averaged over nodes
-    and divided by their number once more. With a ``background``, pairs that leave the patch count as well.
+    If ``out`` has 2 ``dim`` columns, the auto-encoder is variational: they are a mean and the logarithm of a standard
+    deviation. It decodes a sample of N(mean, std²), and adds the divergence KL = ½ Σ (mean² + std² - 1 - 2 log std),
+    averaged over nodes and divided by their number once more. With a ``background``, pairs that leave count as well.
     """
     count, n = 2 * negatives * edges.shape[1], len(out)
     sample = non_edges.sample if background is None else partial(background.others, non_edges=non_edges)
@@ -311,10 +302,9 @@ def reconstruction(
 
 
 def infomax(inputs: Inputs, generator: torch.Generator) -> Loss:
-    """Return the loss of deep graph infomax (Veličković et al. 2019), which tells features from shuffled features.
+    """Return the loss of deep graph infomax: the means of -log σ(H W s) and of -log(1 - σ(shuffled W s)), added.
 
-    A bilinear discriminator W tells true rows H from shuffled rows, given a summary s = σ(mean of H): the loss is the
-    mean of -log σ(H W s) plus the mean of -log(1 - σ(shuffled W s)).
+    A discriminator W tells true rows H from those of shuffled features, given a summary s = σ(mean of H).
     """
     softplus = torch.nn.functional.softplus
 

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray
 from graphquilt.embedders import shared_encoder as shared
-from graphquilt.embedders.contract import Fit
+from graphquilt.embedders.contract import Fit, Hook
 from graphquilt.embedders.network import Encoder, Features, Network
 from graphquilt.embedders.shared_start import Arrays, FarField, Survey, check_clusters
 from graphquilt.errors import InputError, needs_extra
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from graphquilt.embedders.gcn import Inputs, Loss, Weights
     from graphquilt.embedders.training import Background
-    from graphquilt.progress import ProgressCallback
 
 # Of the training that resumes from a shared start: encoders that are averaged must not move far apart, and classify
 # better if large weights are penalised; those that are not reconstruct edges better the longer they are trained.
@@ -50,16 +49,14 @@ class GAE(Network):
     blend : float
         With a shared start: 0 embeds all patches by the average of their encoders, which classifies best, 1 each by its
         own, and values between by a mixture; 0.75 reconstructs edges best. Training resumes from the start for at most
-        120 epochs with 0 and 200 otherwise. With 0, if ``weight_decay`` is 0, there is a penalty of 0.002 on the
-        weights, or less if the rows of the features have a mean squared length below 20.
+        120 epochs with 0 and 200 otherwise. With 0 and without ``weight_decay`` there is a penalty of at most 0.002.
     start : mapping, optional
         The shared start, which :meth:`combine` makes.
 
     Notes
     -----
     The loss is the mean of -log σ(z_u·z_v) over the edges plus the mean of -log(1 - σ(z_u·z_v)) over sampled
-    non-edges, which are new in every epoch. The nodes of a graph without edges get the finite coordinates of the
-    initial weights.
+    non-edges, which are new in every epoch. A graph without edges gets the coordinates of the initial weights.
 
     Examples
     --------
@@ -148,13 +145,7 @@ class GAE(Network):
         return replace(self, start={**self.start, **after, "step": np.array(2)})
 
     def fit(
-        self,
-        graph: Graph,
-        seed: int,
-        progress: ProgressCallback | None = None,
-        *,
-        far: FarField | None = None,
-        kept: Arrays | None = None,
+        self, graph: Graph, seed: int, progress: Hook = None, *, far: FarField | None = None, kept: Arrays | None = None
     ) -> Fit:
         """Train on the graph; with a shared start, resume from it and see the far clusters around the patch."""
         if self.start is None:
@@ -223,7 +214,7 @@ class GAE(Network):
         return features
 
     def _resume(
-        self, graph: Graph, seed: int, far: FarField | None, progress: ProgressCallback | None = None
+        self, graph: Graph, seed: int, far: FarField | None, progress: Hook = None
     ) -> tuple[dict[str, AnyArray], Float64Array]:
         """Train on a patch from the seed encoder; return the weights and the losses."""
         import torch
@@ -276,8 +267,7 @@ class VGAE(GAE):
     Notes
     -----
     The loss is that of :class:`GAE` on a sample of N(mean, std²), plus the divergence from N(0, 1) averaged over nodes
-    and divided by their number once more. The logarithm of std is limited to 10. The nodes of a graph without edges
-    move towards the origin, and their coordinates are finite.
+    and divided by their number once more. The logarithm of std is limited to 10.
 
     Examples
     --------
@@ -294,8 +284,7 @@ class DGI(Network):
     """Deep graph infomax: one GCN layer with a PReLU, trained to tell the graph from one with shuffled features.
 
     Takes the parameters of :class:`~graphquilt.embedders.network.Network`. Features that are not negative are divided
-    by the sum of their row. A graph without features is an error unless ``featureless`` names a substitute, because
-    shuffling identity features means nothing.
+    by the sum of their row. A graph without features is an error unless ``featureless`` names a substitute.
 
     Examples
     --------

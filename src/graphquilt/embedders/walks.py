@@ -19,10 +19,11 @@ from graphquilt.embedders.shared_start import FarField, Survey, check_far_cluste
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 
-Table: TypeAlias = Callable[[int], Float32Array]
+Table: TypeAlias = Callable[[int], Float32Array] | None  # averages over far clusters before each step
+Columns: TypeAlias = Callable[[int, int], Float32Array]
 COUPLING = 0.1  # mean edges: the weight of the edge between a node as a source and the same node as a target
 WALK_RESTART, WALK_STEPS = 0.15, 8  # of the walk that starts at a node and ends in a cluster
-_NO_COLUMNS = np.empty(0, dtype=np.int32)
+_NONE = np.empty(0, dtype=np.int32)
 
 
 def degrees_with_loops(graph: Graph) -> tuple[Float32Array, Float32Array]:
@@ -62,14 +63,7 @@ class Walk:
         return np.clip(1 - (inside + loops) * inverse, 0, 1).astype(np.float32)
 
     def of_values(
-        self,
-        X: Float32Array,
-        table: Table | None,
-        *,
-        restart: float,
-        steps: int,
-        columns: AnyArray = _NO_COLUMNS,
-        first: int = 0,
+        self, X: Float32Array, table: Table, *, restart: float, steps: int, columns: AnyArray = _NONE, first: int = 0
     ) -> Iterator[Float32Array]:
         """Yield H after each step of a walk that begins with H = X; the arrays are overwritten later.
 
@@ -90,7 +84,7 @@ class Walk:
         *_, H = X, *self.of_values(X, None, restart=restart, steps=steps)
         return H
 
-    def of_columns(self, columns: AnyArray, begin: int, end: int, table: Table | None) -> Float32Array:
+    def of_columns(self, columns: AnyArray, begin: int, end: int, table: Table) -> Float32Array:
         """Return H after the walk to clusters, for the signal with a 1 in one column of each row: begin..end-1."""
         H = np.zeros((len(self.scale[0]), end - begin), dtype=np.float32)
         inside = np.flatnonzero((columns >= begin) & (columns < end))
@@ -107,7 +101,7 @@ def walk_in(graph: Graph, far: FarField | None = None, *, tables: list[AnyArray]
     else:
         degree, loop = degrees_with_loops(graph)
     none, needed = np.empty(0, np.float32), np.asarray(np.empty(0, dtype=np.int64))
-    outside = (np.zeros(graph.n_nodes + 1, dtype=np.int64), _NO_COLUMNS, none)
+    outside = (np.zeros(graph.n_nodes + 1, dtype=np.int64), _NONE, none)
     if far is not None and tables:
         check_far_clusters(far, min(table.shape[1] for table in tables))
         needed, places = _present(far.clusters)
@@ -146,7 +140,7 @@ class FarRows:
         self.tables, self.walk = tables, walk
         self.own = None if own is None or tables is None else _present(own)
 
-    def before(self, begin: int, end: int) -> Table | None:
+    def before(self, begin: int, end: int) -> Table:
         """Return what gives the columns begin..end-1 of the needed rows before each step."""
         tables = self.tables
         if tables is None:
@@ -184,14 +178,7 @@ def column_blocks(walk: Walk, columns: AnyArray, gain: Float32Array, far: FarRow
 
 
 def feature_blocks(
-    walk: Walk,
-    X: Callable[[int, int], Float32Array],
-    far: FarRows,
-    parts: Mapping[str, int],
-    *,
-    block: int,
-    restart: float,
-    steps: int,
+    walk: Walk, X: Columns, far: FarRows, parts: Mapping[str, int], *, block: int, restart: float, steps: int
 ) -> Iterator[Task]:
     """Yield tasks that spread the columns first..last-1 of X over the graph, and return the parts that are asked for.
 
@@ -238,12 +225,6 @@ def double_cover(graph: Graph, coupling: float | None = None) -> Graph:
 
     Nodes 0..n-1 are the sources and n..2n-1 the targets. Without a coupling it is a share of the mean weight; without
     any, a walk would alternate between sources and targets and never follow a path.
-
-    Examples
-    --------
-    >>> arrow = Graph(sp.csr_array([[0, 1.0], [0, 0]]))
-    >>> double_cover(arrow, 0.5).adjacency.toarray().tolist()
-    [[0.0, 0.0, 0.5, 1.0], [0.0, 0.0, 0.0, 0.5], [0.5, 0.0, 0.0, 0.0], [1.0, 0.5, 0.0, 0.0]]
     """
     if not graph.directed:
         raise InputError(
@@ -254,9 +235,8 @@ def double_cover(graph: Graph, coupling: float | None = None) -> Graph:
     if X is not None:
         X = sp.csr_array(sp.vstack([X, X])) if isinstance(X, sp.csr_array) else np.concatenate([X, X])
     weight = mean_coupling(graph) if coupling is None else coupling
-    A = sp.coo_array(graph.adjacency.astype(np.float64) + sp.diags_array(np.full(n, weight)))
-    rows, columns = np.concatenate([A.row, A.col + n]), np.concatenate([A.col + n, A.row])
-    return Graph(sp.csr_array((np.concatenate([A.data, A.data]), (rows, columns)), shape=(2 * n, 2 * n)), X)
+    A = graph.adjacency.astype(np.float64) + sp.diags_array(np.full(n, weight))
+    return Graph(sp.csr_array(sp.block_array([[None, A], [A.T, None]], format="csr")), X)
 
 
 def mean_coupling(graph: Graph) -> float:
@@ -280,9 +260,8 @@ def cover_of_patch(graph: Graph, far: FarField | None) -> tuple[Graph, FarField 
     rows: dict[str, AnyArray] = {}
     for name, values in far.nodes.items():
         sources, targets = (values, values) if values.ndim == 1 else (values[:, 0], values[:, 1])
-        if name == "cluster":
-            targets = targets + int(far.shared["targets"])
-        rows[name] = np.concatenate([sources, targets])
+        shift = int(far.shared["targets"]) if name == "cluster" else 0
+        rows[name] = np.concatenate([sources, targets + shift if shift else targets])
     none = np.zeros(2 * graph.n_nodes + 1, dtype=np.int64)
     indptr = far.indptr if len(far.indptr) == len(none) else none  # of the whole graph, which no edge leaves
     cover = double_cover(graph, float(far.shared["coupling"]))

@@ -67,9 +67,8 @@ def _without(graph: Graph, held: Int64Array) -> Graph:
     indptr = graph.indptr.astype(np.int64)
     indptr -= np.bincount(np.searchsorted(graph.indptr, np.flatnonzero(~kept), side="right"), minlength=n + 1).cumsum()
     weights = None if graph.weights is None else graph.weights[kept]
-    return Graph.from_arrays(
-        indptr, graph.indices[kept], weights, features=graph.features, labels=graph.labels, node_ids=graph.node_ids
-    )
+    rest = Graph.from_arrays(indptr, graph.indices[kept], weights)
+    return rest.with_attributes(features=graph.features, labels=graph.labels, node_ids=graph.node_ids)
 
 
 def _spanning_forest(edges: Int64Array, n_nodes: int, rng: np.random.Generator) -> Int64Array:

@@ -16,8 +16,7 @@ class EvaluationOptions:
     """How the quality of an embedding is measured.
 
     The ``seed`` is that of the non-edges, the sample of edges and the ``splits`` of the classification. See
-    :func:`reconstruction_auc` for ``max_edges`` and ``score``, and :func:`classification_accuracy` for ``classifier``;
-    None measures links only.
+    :func:`reconstruction_auc` for ``max_edges`` and ``score``; without a ``classifier``, links alone are measured.
     """
 
     seed: int = 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
@@ -14,7 +14,7 @@ from graphquilt import federated
 from graphquilt.cli import Output, SourceFlags, show
 from graphquilt.errors import InputError
 from graphquilt.federated.home import Home, rounds_in
-from graphquilt.federated.messages import kind_of, load_key, rows_of, save_key
+from graphquilt.federated.messages import Value, kind_of, load_key, rows_of, save_key
 from graphquilt.federated.round import Card, Invitation, Round, Terms
 from graphquilt.federated.signal import Network
 from graphquilt.federated.sums import Contribution, Directions, State
@@ -30,7 +30,6 @@ HomeFolder = Annotated[Path, Parameter(help="The private folder of this party, f
 Edges = Annotated[Path, Parameter(help="The party's own edges, or a graph folder.")]
 MOST_LINES = 1 << 26  # bytes of a file with one word per line
 MOST_FILES = 10_000  # that status and combine look at
-Value = TypeVar("Value")
 
 
 @Parameter(name="*")
@@ -145,9 +144,7 @@ def contribute(
     out: OutFile,
     directions: Annotated[Path | None, Parameter(help="What the coordinator sent after the step before.")] = None,
     confirm: Annotated[str | None, Parameter(help="The code that all parties read to each other.")] = None,
-    again: Annotated[
-        bool, Parameter(negative="", help="Contribute to a round that differs by one party or none.")
-    ] = False,
+    again: Annotated[bool, Parameter(negative="", help="To a round that differs by one party or none.")] = False,
     source: SourceFlags = SourceFlags(),
     network: NetworkFlags = NetworkFlags(),
     output: Output = Output(),

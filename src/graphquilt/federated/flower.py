@@ -15,12 +15,13 @@ import zipfile
 from collections.abc import Callable
 from logging import ERROR, INFO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from graphquilt.cli import SourceFlags
 from graphquilt.errors import FormatError, InputError, JobError, needs_extra
 from graphquilt.federated.commands import NetworkFlags, refuse_keys
 from graphquilt.federated.home import Home
+from graphquilt.federated.messages import Value
 from graphquilt.federated.round import Card, Invitation, Round
 from graphquilt.federated.signal import Network
 from graphquilt.federated.sums import Contribution, Directions, combine
@@ -39,7 +40,6 @@ ENDED = (
     "The round ends here: without them the masks do not cancel, and what the others sent is noise. Start it again when "
     "they are back, and everybody sends the same bytes; for a round without them, invite the others anew."
 )
-Value = TypeVar("Value")
 
 
 def pack(*values: Card | Contribution | Directions) -> ConfigRecord:
@@ -76,8 +76,7 @@ def _path(context: Context, name: str) -> Path:
 
 
 def _network(context: Context) -> Network:
-    given = (_path(context, name) if name in context.node_config else None for name in ("own", "feature-names"))
-    own, names = given
+    own, names = (_path(context, name) if name in context.node_config else None for name in ("own", "feature-names"))
     return NetworkFlags(own=own, feature_names=names).read(_path(context, "edges"), SourceFlags())
 
 
@@ -194,7 +193,8 @@ def run_round(grid: Grid, context: Context) -> None:
 
     cards = [unpack(file, Card.load)[0] for file in ask("query.card", RecordDict({}))]
     agreed = Round.of(invitation, cards)
-    log(INFO, "%s: %s have joined. Code of the cards: %s.", invitation.name, ", ".join(invitation.parties), agreed.code)
+    joined, notes = ", ".join(invitation.parties), " ".join(agreed.notes)
+    log(INFO, "%s: %s have joined. Code of the cards: %s. %s", invitation.name, joined, agreed.code, notes)
     names = {node: card.party for node, card in zip(nodes, cards, strict=True)}
     content = RecordDict({"cards": pack(*agreed.cards)})
     made: Directions | None = None

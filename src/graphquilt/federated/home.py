@@ -10,30 +10,28 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import InputError, QuiltError
-from graphquilt.federated.messages import Checks, canonical_ids, checks_of, digest, kind_of, read_file, write_file
+from graphquilt.federated.messages import Value, canonical_ids, checks_of, digest, kind_of, read_file, write_file
 from graphquilt.federated.round import Card, Invitation, Member, Round, join, new_signing_key
 from graphquilt.federated.signal import Network
 from graphquilt.federated.sums import Contribution, Directions, Embedded, contribute, embed, step_context
 from graphquilt.files import array_checksum, is_checksum, sync_folder, translate_disk_errors
 
-Value = TypeVar("Value")
 IDENTITY, LEDGER, SECRETS = "identity", "ledger", "round.secret"
 DIFFERENCE = (
-    "The difference of two totals is what the parties contributed that are in only one of the rounds; if that is one "
-    "party, it is shown."
+    "The difference of two totals is what parties in only one of them contributed; if that is one, it is shown."
 )
 TOTAL = (
     "the total of all parties, nothing of one. All parties but one, together with the coordinator, see the total of "
     "that one; the coordinator with one party sees the total with names on the columns that this party knows."
 )
-CHECKS: Mapping[str, Checks] = {  # of private files, which have checksums
+CHECKS: Mapping[str, Mapping[str, Callable[[object], bool]]] = {  # of private files, which have checksums
     IDENTITY: {"signing": is_checksum, "known": lambda value: isinstance(value, dict)},
     LEDGER: {"entries": lambda value: isinstance(value, list)},
 }
@@ -202,9 +200,8 @@ def rounds_in(files: Sequence[Path]) -> dict[str, object]:
 
     cards, sums = load("card", Card.load), load("contribution", Contribution.load)
     answers, invitations = load("directions", Directions.load), load("invitation", Invitation.load)
-    result: dict[str, object] = {}
-    for invitation in {made.id: made for made in invitations}.values():
-        result[invitation.name] = _describe(invitation, cards, sums, answers)
+    unique = {made.id: made for made in invitations}.values()
+    result: dict[str, object] = {made.name: _describe(made, cards, sums, answers) for made in unique}
     for home in (Home(path.parent) for path, kind in kinds.items() if kind == IDENTITY):
         member = home.member()
         state = "no open round" if member is None else f"open round of {member.card.party}, steps sent {home.sent()}"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, ClassVar, Self, TypeAlias, get_type_hints
+from typing import Annotated, Any, BinaryIO, ClassVar, Self, TypeAlias, TypeVar, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,7 @@ MOST_BYTES = 1 << 20  # of a file without arrays
 MOST_PARTIES = 1000
 KEY_BYTES = 32
 Arrays: TypeAlias = Mapping[str, AnyArray]
+Value = TypeVar("Value")
 Checks: TypeAlias = Mapping[str, Callable[[object], bool]]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SIGNATURE = re.compile("[0-9a-f]{128}")
@@ -324,13 +325,7 @@ def canonical_ids(ids: npt.ArrayLike) -> list[str]:
 
 
 def id_form(ids: Sequence[str]) -> str:
-    """Return how ids are written, without any of them: kinds of characters, and the length where all have the same.
-
-    Examples
-    --------
-    >>> id_form(["0017", "4021"]), id_form(["17", "4021"])
-    ('digits, leading zeros, 4 long', 'digits')
-    """
+    """Return how ids are written, without any of them: kinds of characters, and the length where all have the same."""
     kinds = [kind for kind, pattern in _KINDS.items() if any(map(pattern.search, ids))]
     lengths = set(map(len, ids))
     return ", ".join(kinds + [f"{min(length, 999)} long" for length in lengths if len(lengths) == 1])

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from graphquilt.federated import messages
 from graphquilt.federated.messages import Agreement, Filed
 from graphquilt.federated.signal import SENSITIVITY, UNIT_BITS, WIDEST, CommonSignal, Network, noise_multiplier
 
+Counts: TypeAlias = tuple[int, int]  # of own nodes, and of those at the border
 BUCKETS = 2048  # where there are no features
 
 
@@ -113,15 +114,13 @@ class Member:
     key: bytes = field(repr=False)
 
     @classmethod
-    def of(
-        cls, invitation: str, party: str, counts: tuple[int, int], *, signing: bytes, key: bytes, ids: str = ""
-    ) -> Member:
+    def of(cls, round_id: str, party: str, counts: Counts, *, signing: bytes, key: bytes, ids: str = "") -> Member:
         """Return a party with a new exchange key, and sign its card."""
         ed25519, x25519 = _crypto()
         exchange = x25519.X25519PrivateKey.generate()
         secrets = ed25519.Ed25519PrivateKey.from_private_bytes(signing), exchange
         signs, exchanges = (bytes(one.public_key().public_bytes_raw()).hex() for one in secrets)
-        card = Card(invitation, party, *counts, signs, exchanges, ids)
+        card = Card(round_id, party, *counts, signs, exchanges, ids)
         signed = replace(card, signature=sign(signing, card.content))
         return cls(signed, signing, bytes(exchange.private_bytes_raw()), key)
 
@@ -150,8 +149,7 @@ class Terms:
 class Invitation(Agreement, Terms):
     """What a round of sums is about, with its :class:`Terms`; it is public.
 
-    ``features`` and ``buckets`` are numbers of columns, and ``names`` a keyed digest of the names of the features, if
-    anybody checks them.
+    ``features`` and ``buckets`` are numbers of columns, ``names`` a keyed digest of names of features, where checked.
     """
 
     features: messages.Size
@@ -170,9 +168,7 @@ class Invitation(Agreement, Terms):
         if not self.features and not self.buckets:
             raise InputError("a round spreads features, nodes at borders (--buckets), or both: name one.")
         if not 1 <= self.dim <= WIDEST or not 0 <= self.buckets < WIDEST:
-            raise InputError(
-                f"dim is from 1 to {WIDEST}, and buckets 0 to {WIDEST - 1}, not {self.dim}, {self.buckets}."
-            )
+            raise InputError(f"dim is 1 to {WIDEST}, and buckets 0 to {WIDEST - 1}, not {self.dim}, {self.buckets}.")
         if self.dim > self.features + self.buckets:
             raise InputError(f"{self.features} features and {self.buckets} buckets have no {self.dim} directions.")
         if not 0 < self.edges < math.inf or self.per_bucket < 0 or self.least < 1:

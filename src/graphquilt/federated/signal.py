@@ -30,11 +30,6 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
 
     Theorem 8 of Balle and Wang (2018). Without a walk each node adds h h' to the sum, of Frobenius norm 1, or counts as
     empty; another node in its place moves sum and count by at most sqrt(2), and 1 % is for rows that were rounded.
-
-    Examples
-    --------
-    >>> round(noise_multiplier(1.0, 1e-5), 2)
-    3.73
     """
 
     def excess(scale: float) -> float:
@@ -48,8 +43,7 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
 class Network:
     """What a party brings: an undirected graph of the edges that touch its ``own`` nodes, bool (n,), and of no others.
 
-    ``border`` (k,) are the nodes where the network touches others. ``names`` are those of the features, where the round
-    checks them.
+    ``border`` (k,) are the nodes where the network touches others, ``names`` those of the features, where checked.
     """
 
     graph: Graph

@@ -135,8 +135,7 @@ def measure(party: Party, received: Message) -> Message:
     sound = coordinates.shape == (len(theirs), dim) and coordinates.dtype.kind == "f"
     if not sound or not float(np.abs(coordinates).max(initial=0)) <= LARGEST:  # nor for NaN
         raise FormatError(
-            f"the coordinates of {partner} are not {dim} finite numbers for each of {len(theirs)} nodes; ask {partner} "
-            "to reply again."
+            f"the coordinates of {partner} are not {dim} finite numbers for each of {len(theirs)} nodes: ask again."
         )
     sides = {party.name: party.coordinates[places], partner: coordinates}
     check_concentration(coordinates, partner)
@@ -161,8 +160,7 @@ def check_concentration(coordinates: FloatArray, partner: str) -> None:
     """Refuse coordinates (n, d) that let their sender compute rows of the other party, together with the coordinator.
 
     The two know A and A'B, so w'B for all w in the span of A and 1. The nearest to row i is the projection of the unit
-    vector e_i, whose squared length is the leverage h of row i. What is left open is a share of 1 - h of the variance
-    of that row of B.
+    vector e_i, whose squared length is the leverage h of row i. A share 1 - h of the variance of that row is open.
     """
     offsets = coordinates.astype(np.float64) - coordinates.mean(axis=0, dtype=np.float64)
     scale = float(np.abs(offsets).max())
@@ -236,9 +234,7 @@ def pseudonyms(ids: npt.ArrayLike, key: bytes, round_id: str) -> Pseudonyms:
 def checked_pseudonyms(array: AnyArray, sender: str) -> Pseudonyms:
     """Return the pseudonyms of a message, and refuse what is not a sorted list of different ones."""
     if array.dtype != _DTYPE or array.ndim != 1 or not np.all(array[1:] > array[:-1]):
-        raise FormatError(
-            f"the pseudonyms of {sender} are not {WIDTH} bytes each, different, ascending; ask for others."
-        )
+        raise FormatError(f"the pseudonyms of {sender} are not {WIDTH} bytes each, different, ascending: ask again.")
     return array
 
 
