@@ -177,13 +177,9 @@ def _embedding_seconds(sizes: Sizes, embedder: Embedder, *, starts: bool) -> flo
         clusters, reduced = 256 * starts, min(f, 256)
         walked = (sizes.entries * sizes.rows / sizes.n_nodes + 2 * rows) * (8 * clusters + embedder.steps * reduced)
         return walked / _WALKED + rows * (2e-6 + (clusters + 3 * reduced) * (4e-10 * d + 6e-9) + 2e-8 * f)
-    per_row = {
-        "SVD": 8e-6 * d,
-        "VGAE": per_weight * (4 * d * f + 8 * d * d),
-        "GAE": per_weight * (4 * d * f + 4 * d * d),
-        "DGI": per_weight * 2 * d * f,
-    }
-    return rows * per_row.get(type(embedder).__name__, np.nan)
+    weights = {"VGAE": 4 * d * f + 8 * d * d, "GAE": 4 * d * f + 4 * d * d, "DGI": 2 * d * f}
+    name = type(embedder).__name__
+    return rows * (8e-6 * d if name == "SVD" else per_weight * weights.get(name, np.nan))
 
 
 def plan_job(job: Job, *, workers: int = 1) -> Plan:

@@ -220,7 +220,7 @@ class DirectoryStore:
             seen = self._verified.get(key) == mark
             if mark[0] != marker["bytes"] or not (seen or file_checksum(data) == marker["sha256"]):
                 problem = f"does not have the SHA-256, or the {marker['bytes']} bytes, that its marker says"
-                raise FormatError(f"{data} {problem}: it has to be made again.")
+                raise FormatError(f"{data} {problem}: it was cut short or changed, and has to be made again.")
             self._verified[key] = mark
             arrays = map_arrays(data, tuple(marker["arrays"]))
         except FileNotFoundError:
