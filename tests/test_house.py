@@ -199,20 +199,20 @@ def test_the_tests_that_the_differences_name_exist():
 
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
-    "alignment": 3_469,
+    "alignment": 3_475,
     "cli": 1_811,
     "datasets": 307,
     "embedders": 3_538,
     "evaluate": 929,
     "federated": 2_990,
-    "files": 868,
-    "graph": 4_204,
+    "files": 836,
+    "graph": 4_196,
     "jobs": 6_078,
-    "linalg": 765,
-    "patches": 2_065,
+    "linalg": 742,
+    "patches": 2_060,
     "prediction": 686,
     "report": 925,
-    "temporal": 6_987,
+    "temporal": 6_980,
     "testing": 520,
 }
 LONGEST = 400  # lines of a module

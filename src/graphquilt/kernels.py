@@ -1,8 +1,6 @@
 """Compile loops with numba when they are first called, and decide where BLAS threads help and where they hurt.
 
-A function under ``@kernel("what it computes")`` is compiled at its first call, and a log message says so. Every
-array that it does not name in ``writes`` reaches it as a read-only, contiguous view: a memory map and an array
-in memory share one compiled version. ``@jit`` marks the functions that only other kernels call.
+A memory map and an array in memory share one compiled version. ``@jit`` marks functions that only other kernels call.
 """
 
 from __future__ import annotations

@@ -52,12 +52,24 @@ class EdgeTable:
 
 @dataclass(frozen=True, eq=False)
 class FrameFit:
-    """How well the directions that all patches share suit each of them."""
+    """How well the directions that all patches share suit each of them.
 
-    shares: Float64Array  # (p,) of each patch's signal that the directions keep
-    best: Float64Array  # (p,) what as many directions, chosen for this patch alone, would keep; NaN if it is too small
-    unseen: Float64Array  # (p,) of its walk that leaves for where nothing is known, or is far off with a far field
-    growth: float = 0.0  # how much the last round added to the share that the directions keep
+    Attributes
+    ----------
+    shares : float array (p,)
+        The share of each patch's signal that the directions keep.
+    best : float array (p,)
+        The share that the same number of directions, chosen for this patch alone, would keep; NaN if it is too small.
+    unseen : float array (p,)
+        The share of each patch's walk that leaves it for where nothing is known; with a far field, its relative error.
+    growth : float
+        How much the last round added to the share that the directions keep.
+    """
+
+    shares: Float64Array
+    best: Float64Array
+    unseen: Float64Array
+    growth: float = 0.0
 
     @property
     def suited(self) -> Float64Array:

@@ -1,7 +1,6 @@
 """Align patches inside clusters of the patch graph, then the clusters with each other, and so on, level by level.
 
-Everything happens on the statistics of overlaps: those of two clusters are put together from the statistics of the
-patch edges between them. No level needs nodes or coordinates.
+The statistics of two clusters are put together from those of the patch edges between them.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ from graphquilt.alignment.statistics import OverlapStatistics
 from graphquilt.alignment.synchronisation import AlignOptions, synchronise
 from graphquilt.alignment.transforms import Alignment, with_fixed_frame, with_worst_fit
 from graphquilt.arrays import Float64Array, Int64Array, pieces
-from graphquilt.linalg import adjacency, components, nearest_orthogonal, unit
+from graphquilt.linalg import nearest_orthogonal, unit
+from graphquilt.linalg.laplacian import adjacency, components
 from graphquilt.progress import ProgressCallback, report
 
 SWEEPS = 5  # of the whole patch graph after the last level

@@ -22,7 +22,8 @@ from graphquilt.alignment.kernels import LARGEST, measure_pairs
 from graphquilt.alignment.patch_index import OpenPatches, PatchIndex, PatchLike, coordinates, index_patches
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int64Array, IntArray, pieces, refuse_masked
 from graphquilt.errors import FormatError, InputError, OverlapError
-from graphquilt.files import array_checksum, load_arrays, save_arrays, temporary_array
+from graphquilt.files import array_checksum, load_arrays, save_arrays
+from graphquilt.files.array_files import temporary_array
 from graphquilt.kernels import one_blas_thread, read_only, thread_count
 from graphquilt.patches.graph import check_overlap
 from graphquilt.progress import ProgressCallback, report

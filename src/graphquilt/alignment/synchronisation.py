@@ -1,7 +1,6 @@
 """Synchronise: from the statistics of overlaps to the scales, rotations and translations of all patches.
 
-Scales and translations are least squares problems, solved here; rotations.py synchronises rotations. Robust alignment
-reweights the edges inside each step, and repeats all steps without the edges whose errors are far outside the spread.
+Robust alignment reweights the edges inside each step, and repeats all steps with doubt in those with large errors.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from graphquilt.embedders.contract import Hook
 from graphquilt.embedders.gcn import Context, Inputs, Loss, Weights, finish, on_cpu
 from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.graph import Graph
-from graphquilt.linalg import roc_auc
+from graphquilt.linalg.ranking import roc_auc
 from graphquilt.progress import report
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from graphquilt.errors import InputError
 from graphquilt.evaluate.pairs import are_joined, count_pairs, edge_blocks, sample_edges, sample_non_edges
 from graphquilt.evaluate.positions import checked_embedding
 from graphquilt.graph import Graph
-from graphquilt.linalg import average_precision, hits_at, mean_reciprocal_rank, roc_auc
+from graphquilt.linalg.ranking import average_precision, hits_at, mean_reciprocal_rank, roc_auc
 
 Score = Callable[[FloatArray, FloatArray], FloatArray]
 PairScore = Callable[[Int64Array], FloatArray]

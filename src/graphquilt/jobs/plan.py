@@ -20,7 +20,7 @@ import numpy as np
 from graphquilt.embedders import Embedder, Propagation, free_motions
 from graphquilt.embedders.shared_start import shares_start
 from graphquilt.errors import FormatError, InputError, JobError, counted
-from graphquilt.files import available_memory
+from graphquilt.files.writing import available_memory
 from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.records import patch_key
 from graphquilt.jobs.store import store_folder, stored_record

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.files import check_inside, map_array, translate_disk_errors
+from graphquilt.files import map_array, translate_disk_errors
 from graphquilt.files.checksums import file_checksum, is_checksum, is_settled, large_file, reference, stamp
+from graphquilt.files.writing import check_inside
 from graphquilt.graph import BadRows, Duplicates, Graph, read_edges, read_recent_edges
 from graphquilt.graph.files import attach, with_checksums
 from graphquilt.jobs.records import differences, graph_fingerprint

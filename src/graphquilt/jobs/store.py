@@ -22,7 +22,6 @@ from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files import (
     array_checksum,
-    check_inside,
     map_arrays,
     sync_folder,
     temporary_sibling,
@@ -40,7 +39,7 @@ from graphquilt.files.checksums import (
     sealed_text,
     stamp,
 )
-from graphquilt.files.writing import folder_lock
+from graphquilt.files.writing import check_inside, folder_lock
 
 Parameters = Mapping[str, object]
 

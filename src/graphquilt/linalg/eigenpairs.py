@@ -232,12 +232,7 @@ def _ritz(small: FloatArray) -> tuple[Float64Array, Float64Array]:
 
 
 def filtered_eigenpairs(
-    operator: Recurrence,
-    start: FloatArray,
-    *,
-    interval: tuple[float, float],
-    tol: float,
-    stop: Stop | None = None,
+    operator: Recurrence, start: FloatArray, *, interval: tuple[float, float], tol: float, stop: Stop | None = None
 ) -> Eigenpairs:
     """Find the c lowest eigenpairs from a guess ``start (n, c)``; residuals may be larger than ``tol``.
 

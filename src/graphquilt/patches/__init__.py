@@ -1,8 +1,4 @@
-"""From a graph to overlapping patches: partitioners, Algorithms 1 and 2, and the graph of patches that overlap.
-
-A partitioner is a frozen value with the parameters of its method; any other callable with the signature
-``graph -> labels`` serves as well, and so does an array of labels computed elsewhere.
-"""
+"""From a graph to overlapping patches: partitioners, Algorithms 1 and 2, and the graph of patches that overlap."""
 
 from graphquilt.patches.clusters import (
     CoarseGraph,

@@ -68,10 +68,10 @@ class PatchGraph:
 
     def __post_init__(self) -> None:
         sets = NodeSets.gather(self.node_sets)
+        _check_cover(sets, self.n_nodes)
         edges = np.sort(checked_pairs(self.edges, len(sets)), axis=1)
         object.__setattr__(self, "node_sets", sets)
         object.__setattr__(self, "edges", edges)
-        _check_cover(sets, self.n_nodes)
         object.__setattr__(self, "overlaps", kernels.overlap_sizes(sets.nodes, sets.starts, edges))
         if len(edges) and self.overlaps.min() == 0:
             i, j = edges[self.overlaps.argmin()]

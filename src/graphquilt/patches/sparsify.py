@@ -19,8 +19,7 @@ from graphquilt.arrays import Float64Array, Int64Array, pieces
 from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.graph import Graph, group, short_labels
 from graphquilt.graph import kernels as kernels_of_graphs
-from graphquilt.linalg import adjacency, components, conjugate_gradients, solve_grounded
-from graphquilt.linalg.laplacian import laplacian
+from graphquilt.linalg.laplacian import adjacency, components, conjugate_gradients, laplacian, solve_grounded
 from graphquilt.patches import kernels
 from graphquilt.progress import ProgressCallback, report
 

@@ -93,11 +93,7 @@ def from_igraph(network: Any, *, weight: str | None = "weight", duplicates: Dupl
 
 
 def from_pyg(
-    data: Any,
-    *,
-    edge_type: tuple[str, str, str] | None = None,
-    directed: bool = False,
-    duplicates: Duplicates = "max",
+    data: Any, *, edge_type: tuple[str, str, str] | None = None, directed: bool = False, duplicates: Duplicates = "max"
 ) -> Graph:
     """Take a PyG ``Data``, or one edge type of a ``HeteroData``, with ``x``, ``y`` and ``edge_weight`` if it has them.
 

@@ -14,7 +14,8 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import refuse_masked
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import check_memory, load_arrays, open_archive
+from graphquilt.files.array_files import load_arrays, open_archive
+from graphquilt.files.writing import check_memory
 from graphquilt.graph.checks import saved_sparse
 from graphquilt.graph.files import open_array, sparse_features
 from graphquilt.graph.reading import conversion

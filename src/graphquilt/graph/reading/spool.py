@@ -1,7 +1,7 @@
 """Number the ids of an edge list that does not fit in memory.
 
 The table is read once, in runs that do: each keeps its rows as places in a list of its own ids. The lists are sorted
-and merged, range by range of ids, and each run learns the number of each of its ids. No list of all ids is in memory.
+and merged, range by range of ids.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, pieces
 from graphquilt.errors import InputError
-from graphquilt.files import array_writer, map_array, temporary_array
+from graphquilt.files.array_files import array_writer, map_array, temporary_array
 from graphquilt.graph.reading import ids as naming
 from graphquilt.graph.reading.edge_columns import BadRows, EdgeTable
 from graphquilt.graph.reading.ids import collect_runs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -187,20 +188,16 @@ def _word2vec(path: Path) -> Vectors:
     import pyarrow as pa
 
     lines = text_lines(path, comments=())
-    number, text = next(lines)
-    cells = text.split()
+    first = next(lines)
+    cells = first[1].split()
     counted = len(cells) == 2 and all(cell.isascii() and cell.isdigit() for cell in cells)
     if counted and len(cells[1]) > 6:
-        raise FormatError(f"{path}, line {number}: {cells[1][:20]} dimensions are more than a line can hold.")
+        raise FormatError(f"{path}, line {first[0]}: {cells[1][:20]} dimensions are more than a line can hold.")
     width = int(cells[1]) if counted else len(cells) - 1
     header = counted or (width > 0 and cells[0].lower() in ID_NAMES and not any(map(is_number, cells[1:])))
-    following = next(lines, None) if header else (number, text)
-    if following is None:
-        raise FormatError(f"{path} holds a first line and no vectors.")
     names: list[str] = []
     rows: list[FloatArray] = []
-    while following is not None:
-        number, text = following
+    for number, text in lines if header else chain([first], lines):
         name, *values = text.rstrip().rsplit(" ", width)
         try:
             row = np.array(values, dtype=np.float32)
@@ -212,5 +209,6 @@ def _word2vec(path: Path) -> Vectors:
             ) from None
         names.append(name.strip().strip('"'))
         rows.append(row)
-        following = next(lines, None)
+    if not rows:
+        raise FormatError(f"{path} holds a first line and no vectors.")
     return check_vectors(path, _ids(path, pa.chunked_array([names])), np.stack(rows))
