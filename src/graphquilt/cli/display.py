@@ -119,15 +119,11 @@ def graph_facts(graph: Graph) -> dict[str, object]:
     """Return what commands print about a graph; an undirected edge counts once."""
     from graphquilt.evaluate.pairs import count_pairs
 
-    n_features = None if graph.features is None else graph.features.shape[1]
-    facts: dict[str, object] = {
+    return {
         "nodes": graph.n_nodes,
         "edges": count_pairs(graph, exact=False),
         "directed": graph.directed,
-    }
-    return {
-        **facts,
         "weighted": graph.weights is not None,
-        "features": n_features,
+        "features": None if graph.features is None else graph.features.shape[1],
         "labelled": graph.labels is not None,
     }
