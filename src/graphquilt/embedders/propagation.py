@@ -113,9 +113,8 @@ class Propagation:
         shapes_fit = V.ndim == 2 and V.shape[1] == self.n_directions and scale.shape == (self.n_directions,)
         if not shapes_fit or any(each.dtype.kind != "f" or not np.isfinite(each).all() for each in (V, scale)):
             raise InputError(
-                f"a shared start of Propagation has finite directions and a scale, one column for each of "
-                f"{self.n_directions} dimensions; these are {V.dtype} {V.shape} and {scale.dtype} {scale.shape}. Make "
-                "the start again."
+                f"a shared start of Propagation has finite directions and a scale, a column for each of "
+                f"{self.n_directions} dimensions, not {V.dtype} {V.shape}, {scale.dtype} {scale.shape}: make it again."
             )
 
     @property

@@ -24,7 +24,7 @@ from graphquilt.files.writing import available_memory
 from graphquilt.jobs.options import Recipe
 from graphquilt.jobs.records import patch_key
 from graphquilt.jobs.store import store_folder, stored_record
-from graphquilt.patches.clusters import MOST_PAIRS
+from graphquilt.patches.clusters import LARGE, MOST_PAIRS
 
 if TYPE_CHECKING:
     from graphquilt.jobs.job import Job
@@ -55,7 +55,8 @@ class StagePlan:
 
     def shortages(self, memory: float, disk: float, margin: float = 1.0) -> Iterator[str]:
         """Say what is too small for the stage, of the bytes that are free, and what needs less."""
-        n_workers = min(int(memory * self.processes / (self.memory * margin)), _cores())
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        n_workers = min(int(memory * self.processes / (self.memory * margin)), cores)
         for what, needed, free in (("memory", self.memory, memory), ("disk", self.disk, disk)):
             if needed * margin > free:
                 less = _LESS.get((self.stage, what), f"free some {what}, or use another machine")
@@ -157,9 +158,11 @@ def stage_plans(sizes: Sizes, embedder: Embedder, recipe: Recipe, workers: int =
     embedding = StagePlan("embedding", seconds, memory, item * d * rows, lanes)
     survey = []
     if starts and sizes.n_patches > 1:
-        k = max(2048, n / 1000)
+        small = sizes.entries <= LARGE  # a small graph has more clusters, and METIS makes its columns
+        k = min(n / 2, 8192) if small else max(2048, n / 1000)
         tables = k * (2 * 9 * 256 + 4 * 11 * min(f, 256))
         cpu = _pairs(sizes) * (8 * 256 + 10 * min(f, 256)) / _WALKED + n * (1e-6 + 16e-9 * f)
+        cpu += small * (2e-6 * sizes.entries + 1.6e-4 * k)
         survey.append(StagePlan("survey", cpu, 75.0 * n + 2 * tables + 24 * _pairs(sizes) + _SPARE, 31.0 * n + tables))
     alignment, centroid = _stitching_plans(sizes, recipe, free, workers)
     motions = free_motions(embedder, start=recipe.start)
@@ -305,10 +308,6 @@ def disk_free(folder: Path) -> float:
     while not place.exists():
         place = place.parent
     return float(shutil.disk_usage(place).free)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _amount(count: float) -> str:
