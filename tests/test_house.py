@@ -200,7 +200,7 @@ def test_the_tests_that_the_differences_name_exist():
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
     "alignment": 3_475,
-    "cli": 1_811,
+    "cli": 1_813,
     "datasets": 307,
     "embedders": 3_519,
     "evaluate": 925,
