@@ -163,8 +163,8 @@ def magnitude_pvalues(counts: AnyArray, earlier: Sequence[AnyArray]) -> Float64A
     p = np.ones(len(counts))
     for values, reference in zip(np.nan_to_num(counts).T, earlier, strict=True):
         if len(reference):
-            growth = np.median(values) / max(float(np.median(reference)), 1.0) if len(values) else 1.0
-            highest = max(float(reference[-1]), 1.0) * max(float(growth), 1.0)
+            half = np.quantile(values, 0.5, method="lower") if len(values) else 0.0
+            highest = max(float(reference[-1]), 1.0) * max(half / max(float(np.median(reference)), 1.0), 1.0)
             tail = len(earlier) / (len(reference) + 1) * (highest / np.maximum(values, highest)) ** 2
             p = np.where(values > _FAR * highest, np.minimum(p, tail), p)
     return p
