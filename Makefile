@@ -17,31 +17,32 @@ endif
 demo: $(READY)
 	$(BIN)/graphquilt demo --out demo
 
-# One worker a core, so one BLAS thread each.
+# One BLAS thread each; WORKERS=1 leaves cores to others.
+WORKERS ?= 2
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not browser" -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not browser" -n $(WORKERS) --dist worksteal
 
 # Every test that needs no extra; the others skip and name the extra they need.
 test-core: $(CORE_READY)
-	OMP_NUM_THREADS=1 $(CORE)/bin/python -m pytest -m "not slow and not browser" -n 2 --dist worksteal -rs
+	OMP_NUM_THREADS=1 $(CORE)/bin/python -m pytest -m "not slow and not browser" -n $(WORKERS) --dist worksteal -rs
 
 # The same with the lowest versions of the dependencies that pyproject.toml allows; uv finds them.
 test-lowest:
 	$(PYTHON) -m venv build/lowest && build/lowest/bin/pip install -q uv
 	build/lowest/bin/uv pip compile -q --resolution lowest-direct --python-version 3.11 --only-binary :all: -o build/lowest/requirements.txt pyproject.toml
 	build/lowest/bin/pip install -q -r build/lowest/requirements.txt $(TEST_TOOLS) && build/lowest/bin/pip install -q --no-deps -e .
-	OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -m "not slow and not browser" -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -m "not slow and not browser" -n $(WORKERS) --dist worksteal
 
 # The core suite on the Pythons of this machine, and as root on those of newer Debian releases.
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14 python3.14t
 DEBIAN  ?= trixie forky sid
 test-pythons:
-	tests/pythons.sh "$(PYTHONS)" "$(DEBIAN)"
+	WORKERS=$(WORKERS) tests/pythons.sh "$(PYTHONS)" "$(DEBIAN)"
 
 # The same on a processor without wide vector instructions, as far as one can pretend: no test may stand on last bits.
 test-plain-cpu: $(READY)
 	OMP_NUM_THREADS=1 OPENBLAS_CORETYPE=Prescott NUMBA_CPU_NAME=generic ATEN_CPU_CAPABILITY=default \
-	  $(BIN)/python -m pytest -m "not slow and not browser" -n 2 --dist worksteal
+	  $(BIN)/python -m pytest -m "not slow and not browser" -n $(WORKERS) --dist worksteal
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
@@ -57,7 +58,7 @@ test-browser: $(READY)
 # Lines of src that the tests reach, in this process and in those that the tests start.
 coverage: $(READY)
 	$(BIN)/python -m pip install -q pytest-cov
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not browser" -n 2 --dist worksteal --cov --cov-report=term:skip-covered
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not browser" -n $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered
 
 # Changed files for every reader. Inputs that escape are kept in fuzz-escapes, each with the line that reads it again.
 INPUTS  ?= 200000

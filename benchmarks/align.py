@@ -135,8 +135,8 @@ def level_by_level(p, d, k, noise):
 
 def measured_overlaps(p, d, k):
     """The least wall time of measuring all overlaps."""
-    from graphquilt.alignment.measuring import measure_overlaps
     from graphquilt.alignment.patch_index import index_patches
+    from graphquilt.alignment.statistics import measure_overlaps
     from graphquilt.testing import quilt
 
     made = quilt(p, d, degree=k, noise=0.1)

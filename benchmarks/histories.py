@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from detectors import Settings, detect
+from graphquilt.evaluate import average_precision, roc_auc
 from graphquilt.files import write_text
-from graphquilt.linalg import average_precision, roc_auc
 from graphquilt.temporal import SIDES, ScoringOptions
 from graphquilt.temporal.traffic import netflow
 from labelled_windows import darpa_windows, email_windows, enron_windows, netflow_windows, touched

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import BoolArray, Float64Array, Int64Array
 from graphquilt.errors import InputError
-from graphquilt.linalg import average_precision, roc_auc
+from graphquilt.evaluate import average_precision, roc_auc
 from graphquilt.temporal import SIDES, Names, Window, read_flows, snapshots
 from graphquilt.temporal.traffic import BEHAVIOURS, Netflow
 from planted_changes import KINDS, Messages, plant_changes

@@ -26,8 +26,7 @@ import numpy as np
 
 import graphquilt as gq
 from graphquilt.files import write_text
-from graphquilt.graph.files import attach
-from graphquilt.graph.largest import save_largest_component
+from graphquilt.graph.files import attach, save_largest_component
 from graphquilt.jobs import Source
 from graphquilt.patches import LazySequence
 from graphquilt.testing import random_rotations

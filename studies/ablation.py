@@ -10,12 +10,12 @@ from time import process_time
 
 import numpy as np
 
-from graphquilt.datasets import catalogue
+from graphquilt.datasets import loading
 from graphquilt.embedders import VGAE
 from graphquilt.errors import InputError
 from graphquilt.evaluate import EvaluationOptions, quality
 from graphquilt.jobs import Cutting, Recipe, Record, cut, embed_patches, stitch
-from graphquilt.jobs.description import plain
+from graphquilt.jobs.records import plain
 from graphquilt.patches import Fennel, Louvain, Metis, Partitioner
 from studies.cells import Row, cell_seed, read_cells
 from studies.figures import figure_of, markdown_table, save_figure
@@ -135,7 +135,7 @@ def ablation_cells(
         raise InputError(f"runs is {runs} and dim is {dim}; both must be at least 1.")
     for name in datasets:
         if name != "blocks":
-            catalogue.dataset(name)  # raises where there is no such set, before anything runs
+            loading.dataset(name)  # raises where there is no such set, before anything runs
     cuts = list(dict.fromkeys(cut for series in SERIES.values() for cut in series))
     return [
         AblationCell(name, cut, run, dim=dim, seed=seed, splits=splits, data=data)

@@ -23,10 +23,10 @@ from graphquilt.cli.flags import (
     RecipeFlags,
     SourceFlags,
     StitchingFlags,
+    Workers,
     job_settings,
 )
 from graphquilt.cli.graphs import DataFolder, memory_bytes
-from graphquilt.cli.workers import Workers
 from studies.classifying import GridFlags, SplitFlags, classify_file, classify_job, numbers, words
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ def direction(
     data: DataFolder = None,
 ) -> None:
     """Rank held-out links of directed graphs by Propagation with and without direction; one line of JSON each."""
-    from graphquilt.datasets.catalogue import dataset_folder
+    from graphquilt.datasets.loading import dataset_folder
     from studies.direction import measure
 
     for name in words(sets):

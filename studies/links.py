@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import Float64Array, FloatArray, Int64Array
-from graphquilt.datasets.catalogue import dataset_folder
+from graphquilt.datasets.loading import dataset_folder
 from graphquilt.embedders import Propagation
 from graphquilt.errors import InputError
 from graphquilt.evaluate import average_precision, rank_links, roc_auc

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Int64Array
 from graphquilt.datasets import dataset_names, load_dataset
-from graphquilt.datasets.catalogue import dataset_folder
+from graphquilt.datasets.loading import dataset_folder
 from graphquilt.errors import InputError
 from graphquilt.evaluate import Split, hold_out_edges
 from graphquilt.files import load_arrays

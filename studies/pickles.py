@@ -21,7 +21,7 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError
-from graphquilt.files import Archive, check_values, load_arrays, open_archive, read_bytes
+from graphquilt.files.array_files import Archive, check_values, load_arrays, open_archive, read_bytes
 from graphquilt.graph.checks import sparse_of
 
 __all__ = ["Placeholder", "load_npz", "load_pickle", "load_torch"]

@@ -26,7 +26,7 @@ from graphquilt.evaluate import (
 from graphquilt.graph import Graph
 from graphquilt.jobs import Record, Result, choose_by_labels, embed
 from graphquilt.jobs.choosing import _candidates as signal_candidates
-from graphquilt.jobs.description import plain
+from graphquilt.jobs.records import plain
 from studies.cells import Row, check_names
 from studies.npz_graphs import NAMES, hold_out, official_splits, open_graph, without_features
 

@@ -26,7 +26,7 @@ from graphquilt.datasets.loading import (
     undirected_adjacency,
 )
 from graphquilt.errors import FormatError, InputError, QuiltError
-from graphquilt.files import read_bytes, save_arrays
+from graphquilt.files.array_files import read_bytes, save_arrays
 from graphquilt.graph import Graph
 from graphquilt.graph.checks import check_size
 from graphquilt.progress import ProgressCallback, report

@@ -15,7 +15,7 @@ from graphquilt.errors import InputError
 from graphquilt.evaluate import Classifier, EvaluationOptions, negative_distance, quality, reconstruction_auc
 from graphquilt.graph import Graph
 from graphquilt.jobs import Recipe, Record, stitch
-from graphquilt.jobs.description import plain
+from graphquilt.jobs.records import plain
 from graphquilt.linalg import Motions
 from studies.adam import AdamLogistic
 from studies.cells import Row, cell_seed, check_names

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, BoolArray, FloatArray, Int64Array
-from graphquilt.datasets.catalogue import dataset_folder
+from graphquilt.datasets.loading import dataset_folder
 from graphquilt.embedders import Propagation
 from graphquilt.evaluate import Split, classification_accuracy, hold_out_edges, link_prediction_auc
 from graphquilt.evaluate.classification import InvariantLogistic, random_splits

@@ -119,7 +119,7 @@ def _labels(lines):
 
 def _parties(lines):
     def read(path):
-        from graphquilt.federated.align.intersection import pseudonyms
+        from graphquilt.federated.align.exchange import pseudonyms
 
         pseudonyms(path.read_text(encoding="utf-8").split("\n")[:-1], bytes(32), "00" * 32)
 

@@ -29,7 +29,6 @@ DOCTESTS = {
     "Louvain": "sknetwork",
     "Leiden": "sknetwork",
     "from_networkx": "networkx",
-    "draw_patch_graph": "matplotlib",
 }
 
 

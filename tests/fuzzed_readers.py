@@ -916,7 +916,7 @@ def _read_party(folder, path):
 
 
 def _make_request(folder):
-    with mock.patch("graphquilt.federated.align.intersection.new_key", return_value=b"\1" * 32):
+    with mock.patch("graphquilt.federated.align.exchange.new_psi_key", return_value=b"\1" * 32):
         _parties(psi=True)[1].offer.save(folder / "offer.npz")
 
 

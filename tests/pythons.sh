@@ -8,12 +8,12 @@
 set -u
 place=${GRAPHQUILT_PYTHONS:-build/pythons}
 tools="pytest pytest-xdist hypothesis psutil"
-tests=${GRAPHQUILT_TESTS:-"-m 'not slow and not browser' -n 2 --dist worksteal"}
+tests=${GRAPHQUILT_TESTS:-"-m 'not slow and not browser' -n ${WORKERS:-2} --dist worksteal"}
 mkdir -p "$place"
 failed=0
 
 for python in $1; do
-  if ! command -v "$python" >/dev/null; then echo "test-pythons: $python: skipped, not installed"; continue; fi
+  if ! "$python" --version >/dev/null 2>&1; then echo "test-pythons: $python: skipped, not installed"; continue; fi
   venv="$place/$python"
   [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
   "$venv/bin/python" -m pip install -q -e . $tools &&

@@ -92,7 +92,7 @@ def test_check_embedder_says_what_is_wrong(function, message):
 def test_check_embedder_looks_at_dim_and_motions():
     with pytest.raises(AssertionError, match="dim is None"):
         check_embedder(two_columns)
-    with pytest.raises(AssertionError, match=r"motions of .* must be a graphquilt.Motions"):
+    with pytest.raises(AssertionError, match=r"motions of .* must be Motions"):
         check_embedder(gq.FunctionEmbedder(two_columns, 2, frozenset({"shear"})))
 
 

@@ -10,7 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
-from graphquilt.alignment import measuring, patch_index, rotations
+from graphquilt.alignment import patch_index, rotations
+from graphquilt.alignment import statistics as measuring
 from graphquilt.alignment.fit import EdgeTable
 from graphquilt.linalg import nearest_orthogonal
 from graphquilt.testing import quilt, random_rotations

@@ -11,7 +11,8 @@ import scipy.sparse as sp
 
 from damage import damaged_copies
 from graphquilt.errors import FormatError
-from graphquilt.files import array_checksum, load_arrays, map_array, map_arrays, open_archive, save_arrays
+from graphquilt.files import array_checksum, load_arrays, map_array, map_arrays, save_arrays
+from graphquilt.files.array_files import open_archive
 from graphquilt.files.checksums import is_array_entry, is_size, seal
 from graphquilt.graph import read_edges
 from graphquilt.graph.checks import saved_sparse

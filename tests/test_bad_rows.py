@@ -30,7 +30,7 @@ def test_bad_rows_are_counted_with_each_cause_and_its_first_line(tmp_path, caplo
     message = str(error.value)
     for words in (
         "line 3: an id is missing (2 rows)",
-        "line 4: the weight 'heavy' is not a number",
+        "line 4: the weight 'heavy' is not a number (two",
         "line 5: 2 columns where the first row has 3",
         "line 7: the weight '-1' must be finite and not negative",
         "line 8: a quote is not closed",
@@ -149,3 +149,12 @@ def test_the_guess_of_unknown_columns_is_two_that_share_values(tmp_path, form):
         source.write_text("\n".join(['Kind,"From, Synset",Zu Synset,Confidence (%)', *lines]))
     with pytest.raises(FormatError, match="""--columns '"From, Synset",Zu Synset' """):
         gq.read_edges(source)
+
+
+def test_a_number_in_another_spelling_does_not_hide_behind_missing_ones(tmp_path):
+    path = tmp_path / "e.csv"
+    path.write_text('source,target,weight\na,b,N/A\nb,c,"1,200.00"\nc,a,1\n')
+    with pytest.raises(
+        FormatError, match=r"line 2: the weight 'N/A' .*; line 3: the weight '1,200.00' is not a number like"
+    ):
+        gq.read_edges(path)

@@ -74,7 +74,7 @@ def test_too_little_disk_for_the_embedding_is_said_before_alignment(tmp_path, mo
     def full(folder, needed, work):
         raise JobError(f"{work} needs {needed} bytes in {folder.name}")
 
-    monkeypatch.setattr("graphquilt.jobs.directory.check_disk", full)
+    monkeypatch.setattr("graphquilt.jobs.stored_patches.check_disk", full)
     n = gq.Job.open(tmp_path / "job").graph.n_nodes
     with pytest.raises(JobError, match=f"the embedding needs {n * 4 * 4} bytes in job"):
         gq.Job.open(tmp_path / "job").stitch()

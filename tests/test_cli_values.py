@@ -8,10 +8,8 @@ import pytest
 
 import graphquilt as gq
 from extras import needs
-from graphquilt.cli import app, main
-from graphquilt.cli import workers as workers_module
-from graphquilt.cli.flags import CuttingFlags, EmbedderFlags, SourceFlags, StitchingFlags, job_settings
-from graphquilt.cli.workers import Workers
+from graphquilt.cli import app, flags, main
+from graphquilt.cli.flags import CuttingFlags, EmbedderFlags, SourceFlags, StitchingFlags, Workers, job_settings
 from graphquilt.errors import InputError
 from graphquilt.jobs import JobSettings, Processes, Record, Source
 
@@ -27,7 +25,7 @@ def test_a_resource_is_a_name_and_a_number(text):
 
 
 def test_one_worker_is_a_plain_loop_and_more_are_processes(monkeypatch):
-    monkeypatch.setattr(workers_module.os, "sched_getaffinity", lambda _: set(range(3)), raising=False)
+    monkeypatch.setattr(flags.os, "sched_getaffinity", lambda _: set(range(3)), raising=False)
     for n_workers, n_tasks, expected in ((None, 0, 1), (None, 1, 1), (None, 2, 2), (None, 9, 3), (1, 9, 1), (5, 1, 5)):
         workers = Workers(workers=n_workers)
         assert workers.count(n_tasks) == expected
@@ -116,8 +114,8 @@ class Loose:
 
 
 def test_only_modules_of_one_file_are_sent_to_a_cluster():
-    assert workers_module._loose_modules([gq.SVD(4), gq.VGAE(4)]) == []
-    assert workers_module._loose_modules([Loose()]) == [__file__]
+    assert flags._loose_modules([gq.SVD(4), gq.VGAE(4)]) == []
+    assert flags._loose_modules([Loose()]) == [__file__]
 
 
 @pytest.mark.parametrize("arguments", [["embed", LONG, "--out", "j"], ["embed", "e.csv", "--out", LONG]])

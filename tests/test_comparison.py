@@ -1,7 +1,6 @@
 """Full, aligned and unaligned embeddings side by side, for any embedder."""
 
 import json
-import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -77,15 +76,14 @@ def test_other_means_give_the_whole_embedding_or_leave_it_out(job, blocks):
         gq.compare(job, full=X[1:], options=FEW)
 
 
-def test_an_embedder_that_is_not_at_hand_is_told(blocks, tmp_path, caplog):
+def test_an_embedder_that_is_not_at_hand_is_asked_for(blocks, tmp_path):
     def local(graph, seed):
         return Turned()(graph, seed)
 
     gq.embed(blocks, 4, embedder=gq.FunctionEmbedder(local, 4), n_patches=4, store=tmp_path / "job")
-    with caplog.at_level(logging.WARNING):
-        seen = gq.compare(tmp_path / "job", options=FEW)
-    assert list(seen) == ["l2g", "no-trans"]
-    assert "compared without the whole graph: its embedder is not at hand: pass it" in caplog.text
+    with pytest.raises(gq.errors.JobError, match=r"not at hand: pass it .*--full.* leave it out \(--no-whole"):
+        gq.compare(tmp_path / "job", options=FEW)
+    assert list(gq.compare(tmp_path / "job", full=False, options=FEW)) == ["l2g", "no-trans"]
 
 
 def test_labels_may_come_from_elsewhere(blocks):

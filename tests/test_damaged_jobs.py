@@ -13,18 +13,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
-from graphquilt import SVD, Cutting, Graph
+from graphquilt import SVD, Cutting
 from graphquilt.cli import main
-from graphquilt.embedders import FarField
 from graphquilt.errors import FormatError, JobError, QuiltError
 from graphquilt.evaluate import EvaluationOptions
 from graphquilt.files.checksums import sealed_text
 from graphquilt.graph import read_edges
 from graphquilt.jobs import DirectoryStore, Job, JobSettings, Source, evaluate_job, export_embedding, job_status
 from graphquilt.jobs import source as source_module
-from graphquilt.jobs.records import graph_of, graph_record
 from graphquilt.jobs.store import Record
 
 
@@ -420,34 +417,3 @@ def test_forged_records_are_refused(job):
             path.unlink()
         with pytest.raises(QuiltError, match=message):
             Job.open(copy).stitch()
-
-
-def test_a_patch_says_in_whole_numbers_how_many_nodes_the_graph_has():
-    far = FarField(5, {"cluster": np.arange(3)}, {}, np.array([0, 1, 1, 2]), np.array([4, 0]))
-    record = graph_record(np.arange(3), Graph(sp.csr_array(np.ones((3, 3)))), far)
-    again = graph_of(record)[2]
-    assert (again.n_nodes, again.clusters.tolist(), again.indptr.tolist()) == (5, [4, 0], [0, 1, 1, 2])
-    for n_nodes in (True, 2, None, 5.0):
-        with pytest.raises(FormatError, match="has 3 nodes, and says that the whole graph has"):
-            graph_of(Record(record.arrays, {**record.parameters, "n_nodes": n_nodes}))
-
-
-@pytest.mark.parametrize(
-    ("name", "array"),
-    [
-        ("survey_cluster", np.arange(2)),
-        ("survey_cluster", np.array(1)),
-        ("far_indptr", np.array([0, 1, 2])),
-        ("far_indptr", np.array([0, 1, 1, 9])),
-        ("far_indptr", np.array([0, 2, 1, 2])),
-        ("far_clusters", np.array([0.5, 1.0])),
-        ("far_clusters", np.zeros((2, 1), int)),
-        ("far_weights", np.array([1.0, np.nan])),
-        ("far_weights", np.ones(3)),
-    ],
-)
-def test_a_patch_whose_edges_to_the_rest_cannot_be_is_refused(name, array):
-    far = FarField(5, {"cluster": np.arange(3)}, {}, np.array([0, 1, 1, 2]), np.array([4, 0]), np.ones(2))
-    record = graph_record(np.arange(3), Graph(sp.csr_array(np.ones((3, 3)))), far)
-    with pytest.raises(FormatError):
-        graph_of(Record({**record.arrays, name: array}, record.parameters))

@@ -12,8 +12,7 @@ import scipy.sparse as sp
 
 import graphquilt as gq
 from extras import needs
-from graphquilt.datasets.catalogue import CATALOGUE
-from graphquilt.datasets.loading import download
+from graphquilt.datasets.loading import CATALOGUE, download
 from studies.pickles import load_npz, load_pickle, load_torch
 from studies.raw_datasets import SHA256, convert_dataset, load_raw_dataset
 

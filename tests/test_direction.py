@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import graphquilt as gq
-from graphquilt.embedders.direction import double_cover
+from graphquilt.embedders.walks import double_cover
 from graphquilt.evaluate import EvaluationOptions, source_target
 
 BLOCKS, SIZE = 12, 50

@@ -37,8 +37,7 @@ from graphquilt.jobs import (
     patch_seed,
     stored_patch_graph,
 )
-from graphquilt.jobs.description import describe
-from graphquilt.jobs.records import graph_of, keep_patch_graph, patch_key
+from graphquilt.jobs.records import describe, keep_patch_graph, patch_key
 from graphquilt.jobs.sweeps import EmbeddingRun, PatchSweep
 from graphquilt.jobs.tasks import GraphReference, perform
 from graphquilt.patches import PatchGraph
@@ -275,9 +274,6 @@ def test_only_damaged_patches_are_redone(ring, expected, tmp_path, caplog, worke
     other = DirectoryStore(store.folder)
     for k, size in ((0, 16), (9, 18)):
         other[patch_key(k, "embedding")] = Record({"embedding": np.zeros((size, 3))}, {"embedder": "mine", "seed": 1})
-    for k in (1, 2):
-        other[patch_key(k, "graph")] = Record({"nodes": np.arange(5), "indptr": np.zeros(6)}, {})
-        file(k, "graph.npz").write_bytes(b"PK nonsense")  # their input was written, and is damaged
     pool = Processes(workers) if workers else None
     fresh = DirectoryStore(store.folder)
     assert_same(embed_patches(*ring, toy, seed=7, store=fresh, executor=pool), expected)
@@ -289,40 +285,12 @@ def test_only_damaged_patches_are_redone(ring, expected, tmp_path, caplog, worke
         assert f"patch {k} is embedded again" in caplog.text
 
 
-def test_the_driver_needs_no_graph_when_the_store_has_the_patches(ring, expected, tmp_path):
+def test_the_driver_needs_no_graph_when_the_store_has_all_embeddings(ring, expected, tmp_path):
     store = DirectoryStore(tmp_path / "job")
-    job_of_patches(store, *ring, embedder=Toy(3), seed=7).write_patches()
+    embed_patches(*ring, Toy(3), seed=7, store=store)
     assert_same(embed_patches(None, stored_patch_graph(store), Toy(3), seed=7, store=store), expected)
     with pytest.raises(JobError, match="no graph was given"):
         embed_patches(None, ring[1], Toy(3), seed=7)
-
-
-def test_a_patch_on_disk_is_self_contained(ring, tmp_path):
-    graph, quilt = ring
-    store = DirectoryStore(tmp_path / "job")
-    job_of_patches(store, *ring, embedder=Toy(3)).write_patches()
-    nodes, cut, _ = graph_of(DirectoryStore(store.folder)[patch_key(4, "graph")])
-    there = graph.subgraph(quilt.node_sets[4])
-    assert np.array_equal(nodes, quilt.node_sets[4])
-    assert np.array_equal(cut.indptr, there.indptr)
-    assert np.array_equal(cut.indices, there.indices)
-    assert np.array_equal(cut.features, there.features)
-    assert cut.directed is there.directed
-
-
-def test_sparse_features_and_weights_come_along(tmp_path):
-    import scipy.sparse as sp
-
-    from graphquilt.graph import Graph
-    from graphquilt.jobs.records import graph_record
-
-    A = sp.csr_array([[0, 2.5, 0], [2.5, 0, 1], [0, 1, 0]])
-    graph = Graph(A, sp.csr_array([[0, 1.0], [0, 0], [3, 0]]))
-    store = DirectoryStore(tmp_path / "job")
-    store["g"] = graph_record(np.arange(3), graph)
-    _, back, _ = graph_of(store["g"])
-    assert (back.adjacency != A).nnz == 0
-    assert back.features.toarray().tolist() == [[0, 1], [0, 0], [3, 0]]
 
 
 def test_finished_patches_are_opened_when_asked_for(ring, expected, tmp_path):
@@ -510,9 +478,9 @@ def test_workers_that_do_not_have_the_graph_say_so(ring, expected, referring, tm
     keep_patch_graph(store, ring[1], job.graph)
     referring[0].rename(tmp_path / "moved")
     with Processes(1) as pool:
-        with pytest.raises(JobError, match=r"cannot cut patches .* \(graphquilt cut --data\)"):
+        with pytest.raises(JobError, match=r"cannot cut patches .* All workers need the graph in its folder"):
             job.embed(executor=pool)
-        job.write_patches()
+        (tmp_path / "moved").rename(referring[0])
         assert_same(job.embed(executor=pool), expected)
 
 

@@ -223,7 +223,7 @@ def test_link_prediction_needs_the_edges_it_is_tested_on_to_exist():
     X = np.random.default_rng(0).normal(size=(30, 2))
     with pytest.raises(gq.errors.InputError, match="shape"):
         gq.evaluate.link_prediction_auc(X, np.zeros((0, 2)), graph, seed=0)
-    with pytest.raises(gq.errors.InputError, match="0 to 99; the graph has 0 to 29"):
+    with pytest.raises(gq.errors.InputError, match="0 to 99, of 0 to 29"):
         gq.evaluate.link_prediction_auc(X, [[0, 99]], graph, seed=0)
     with pytest.raises(gq.errors.InputError, match="between 0 and 1"):
         gq.evaluate.hold_out_edges(graph, fraction=1.5, seed=0)

@@ -13,9 +13,11 @@ from extras import needs
 from graphquilt.embedders import FarField, Signal
 from graphquilt.embedders.shared_start import cut_patch
 from graphquilt.errors import InputError
+from graphquilt.jobs import tasks
 from graphquilt.jobs.records import far_clusters
 from graphquilt.jobs.store import Record
 from graphquilt.kernels import use_loop_threads
+from graphquilt.patches import clusters as kept_clusters
 from graphquilt.patches import coarse_graph, fine_clusters
 from test_directions import communities, scaled_rows
 
@@ -139,3 +141,34 @@ def test_stored_clusters_that_do_not_fit_are_made_again():
         assert np.array_equal(store["clusters"].arrays["cluster"], expected.clusters)
     again = far_clusters(store, other)  # as where a job goes on with another graph
     assert again.clusters.shape == (50,)
+
+
+@pytest.mark.parametrize("with_weights", [False, True])
+def test_the_weakest_pairs_of_many_clusters_count_as_inside(with_weights, monkeypatch):
+    graph = communities(width=0)
+    graph = weighted(graph) if with_weights else graph
+    clusters = np.arange(graph.n_nodes) // 8
+    whole = coarse_graph(graph, clusters).between
+    monkeypatch.setattr(kept_clusters, "PAIRS", 100)
+    assert (coarse_graph(graph, clusters).between != whole).nnz == 0  # a few clusters at a time
+    monkeypatch.setattr(kept_clusters, "MOST_PAIRS", whole.nnz // 3)
+    thin = coarse_graph(graph, clusters).between
+    assert thin.nnz < whole.nnz / 2
+    assert (thin != thin.T).nnz == 0
+    assert np.allclose(thin.sum(axis=1), whole.sum(axis=1))
+    strengths = sp.csr_array(thin - sp.diags_array(thin.diagonal()))
+    strengths.eliminate_zeros()
+    left = sp.csr_array(whole - sp.diags_array(whole.diagonal()) - strengths)
+    left.eliminate_zeros()
+    assert left.data.max() <= strengths.data.min() * (1 + 1e-6)
+
+
+def test_patches_of_a_large_graph_are_read_in_groups(tmp_path, monkeypatch):
+    graph = weighted(communities(width=20))
+    graph.save(tmp_path / "graph")
+    monkeypatch.setattr(tasks, "_LARGE", np.inf)
+    expected = gq.embed(tmp_path / "graph", dim=8, n_patches=6, store=tmp_path / "one by one").embedding
+    monkeypatch.setattr(tasks, "_LARGE", 1)
+    monkeypatch.setattr(tasks, "_HELD", (graph.indices.nbytes + graph.features.nbytes) // 2)
+    result = gq.embed(tmp_path / "graph", dim=8, n_patches=6, store=tmp_path / "in groups")
+    assert np.array_equal(result.embedding, expected)

@@ -15,8 +15,7 @@ from extras import needs
 from federation import measurements, offers, with_arrays
 from graphquilt import federated
 from graphquilt.federated import align
-from graphquilt.federated.align.exchange import blur
-from graphquilt.federated.align.parties import noisy
+from graphquilt.federated.align.exchange import blur, noisy
 from graphquilt.federated.messages import subkey
 
 DIM = 6

@@ -11,7 +11,7 @@ from extras import needs
 from federation import secret_of, with_arrays, with_facts
 from graphquilt.errors import FormatError, InputError, OverlapError
 from graphquilt.federated import align
-from graphquilt.federated.align.intersection import pseudonyms
+from graphquilt.federated.align.exchange import pseudonyms
 
 DIM = 6
 TRUTH = np.random.default_rng(0).normal(size=(1200, DIM))  # coordinates with a spread of 1

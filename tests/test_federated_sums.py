@@ -118,6 +118,51 @@ def test_the_same_node_has_the_same_column_for_everyone(blocks):
     assert (others != signal.place(parts["a"], b"k" * 32)[1].nodes["column"]).any()
 
 
+def test_ids_that_lost_their_zeros_are_noticed(blocks):
+    """Nobody sees ids of others, so nothing but the form on the cards can tell; without it the verdict stays good."""
+    parts = networks(gq.Graph(blocks.adjacency), NAMES)
+    for name, network in parts.items():
+        ids = np.array([f"{node + 1:06d}" for node in network.ids])
+        ids = np.char.lstrip(ids, "0") if name == "c" else ids
+        parts[name] = replace(network, graph=network.graph.with_attributes(node_ids=ids))
+    agreed, members = agreed_round(parts, dim=4, buckets=200)
+    assert agreed.card("a").ids == "digits, leading zeros, 6 long"
+    assert agreed.card("c").ids == "digits"
+    (note,) = agreed.notes
+    assert "(a: digits, leading zeros, 6 long; b: digits, leading zeros, 6 long; c: digits)" in note
+    answer = complete(parts, agreed, members)
+    assert note in federated.embed(parts["a"], agreed, members["a"], answer).verdict
+    alike = {name: parts[name] for name in "ab"}
+    agreed, members = agreed_round(alike, dim=4, buckets=200, two_parties=True)
+    assert agreed.notes == []
+    verdict = federated.embed(alike["a"], agreed, members["a"], complete(alike, agreed, members)).verdict
+    assert verdict.endswith("They suit your network.")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (["0017", "0400"], ["1700", "4004"], True),  # by chance no zero in front
+        (["0017", "0400"], ["17", "400"], False),
+        (["017", "0400"], ["17", "400"], False),
+        (["0017", "0400"], ["00017", "00400"], False),
+        (["17", "400"], ["17", "19"], True),
+        (["Ada", "bob"], ["ada", "bob"], False),
+        (["ada", "bob"], ["ada", "roberta"], True),
+        (["ada", "bob "], ["ada", "bob"], False),
+        (["p-001", "p-700"], ["p-1", "p-700"], False),
+        (["é1"], ["e1"], False),
+        ([], [], True),
+    ],
+)
+def test_the_form_of_ids(one, other, same):
+    from graphquilt.federated.messages import _FORM, id_form, same_form
+
+    assert same_form(id_form(one), id_form(other)) is same
+    assert same_form(id_form(other), id_form(one)) is same
+    assert _FORM.fullmatch(id_form(one))
+
+
 def test_guards(blocks):
     parts = networks(blocks, NAMES)
     agreed, _ = agreed_round(parts, dim=4, buckets=2000, per_bucket=4)
@@ -212,7 +257,7 @@ def test_files_come_back_and_damaged_ones_are_refused(blocks, tmp_path, kind):
 
 
 def test_fixed_point_leaves_room():
-    from graphquilt.federated.keys import Card
+    from graphquilt.federated.round import Card
 
     card = Card("0" * 64, "a", 1, 0, "00" * 32, "00" * 32)
     for nodes in (1, 10**3, 2**26 - 1, 2**26, 10**9, 2**40):

@@ -11,7 +11,7 @@ import graphquilt as gq
 from extras import needs
 from graphquilt import federated
 from graphquilt.errors import InputError
-from graphquilt.federated.keys import mask, new_signing_key
+from graphquilt.federated.round import mask, new_signing_key
 from sums import agreed_round, complete, contributions, networks
 
 needs("cryptography")
@@ -129,11 +129,13 @@ def test_files_have_what_the_page_says_and_nothing_else(parts, tmp_path):
     answer = federated.combine(agreed, made)
     agreed.invitation.save(tmp_path / "invitation")
     assert b"feature-" not in (tmp_path / "invitation").read_bytes()
-    assert set(agreed.cards[0].content) == {"invitation", "party", "nodes", "border", "signing", "exchange"}
-    assert set(made[0].content) == {"round", "step", "party", "context", "values"}
+    assert set(agreed.cards[0].content) == {"invitation", "party", "nodes", "border", "ids", "signing", "exchange"}
+    assert {card.ids for card in agreed.cards} == {""}  # where no ids are compared
+    assert set(made[0].content) == {"round", "step", "party", "context", "arrays"}
+    assert set(made[0].arrays) == {"values"}
     assert {len(one.values) for one in made} == {120 * 121 // 2 + 1}
     assert (set(answer.arrays), set(answer.state)) == ({"directions", "scale"}, set())
-    assert set(answer.facts) == {"round", "step", "share"}
+    assert set(answer.header) == {"round", "step", "share"}
 
 
 def test_data_that_has_changed_is_contributed_again_and_the_same_data_is_not(parts, honest, tmp_path):
@@ -268,7 +270,7 @@ def test_a_later_step_has_the_cards_of_the_first(parts, honest, tmp_path):
     other = federated.join(parts["d"], agreed.invitation, key, party="d").card
     changed = federated.Round.of(agreed.invitation, [*agreed.cards[:3], other])
     later = federated.Directions(changed.id, 1, {"basis": np.eye(60, dtype=np.float32)})
-    with pytest.raises(InputError, match="steps before step 1 with these cards"):
+    with pytest.raises(InputError, match="steps before 1 with these cards"):
         made["a"].contribute(parts["a"], changed, received=later, confirmed=changed.code)
 
 

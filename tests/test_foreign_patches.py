@@ -31,16 +31,14 @@ PROGRAM = """
 import os
 import numpy as np
 
-def my_method(arrays):
-    return np.random.default_rng(0).normal(size=(216, 8))[arrays["nodes"]]
+def my_method(nodes):
+    return np.random.default_rng(0).normal(size=(216, 8))[nodes]
 
 settings, patch = (open(name).read() for name in ("settings.py", "patch.py"))
 os.chdir("job")
 exec(settings)
 for k in range(18):
-    os.chdir(f"patches/{k:05d}")
-    exec(patch.replace("(17,)", f"({k},)"))
-    os.chdir("../..")
+    exec(patch.replace("17", str(k)))
 """
 
 
@@ -49,7 +47,7 @@ def job(tmp_path):
     graph, _ = ring_of_patches(18)
     patch_graph = PatchGraph.from_patches([(12 * k + np.arange(24)) % 216 for k in range(18)], min_overlap=9)
     store = DirectoryStore(tmp_path / "job")
-    job_of_patches(store, graph, patch_graph, embedder=SVD(5)).write_patches()
+    job_of_patches(store, graph, patch_graph, embedder=SVD(5))
     settings, patch = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
     (tmp_path / "settings.py").write_text(settings)
     (tmp_path / "patch.py").write_text(patch)

@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from graphquilt import Graph
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.graph import attach
-from graphquilt.graph.largest import save_largest_component
+from graphquilt.graph.files import save_largest_component
 
 
 def random_graph(n, m, seed, *, weighted=False, directed=False):
@@ -264,7 +264,7 @@ def test_the_largest_component_on_disk_is_the_one_in_memory(tmp_path_factory, se
     features = sp.random_array((n, 4), density=0.3, rng=rng, format="csr") if seed % 2 else rng.normal(size=(n, 4))
     graph = Graph(A, features, labels=rng.integers(0, 3, n))
     expected, nodes = graph.largest_component()
-    with patch("graphquilt.graph.largest._ENTRIES", int(rng.integers(1, 20))):
+    with patch("graphquilt.graph.files._ENTRIES", int(rng.integers(1, 20))):
         written = save_largest_component(graph, tmp_path_factory.mktemp("part"))
     assert np.array_equal(written.node_ids, nodes)
     assert (written.adjacency != expected.adjacency).nnz == 0

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import graphquilt as gq
 from graphquilt.embedders import SVD
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import stamps
+from graphquilt.files import checksums
 from graphquilt.files.checksums import sealed_text
 from graphquilt.graph import Graph, build_csr
 from graphquilt.graph import files as graph_files
@@ -147,13 +147,13 @@ def test_one_changed_number_that_is_still_a_graph_is_found_by_its_checksum(tmp_p
 def test_a_folder_is_read_once_and_again_when_a_file_changes(tmp_path, monkeypatch):
     readings = []
     check = graph_files._check_content
-    monkeypatch.setattr(stamps, "LARGE", 0)
-    monkeypatch.setattr(stamps, "is_settled", lambda *_: True)
+    monkeypatch.setattr(checksums, "LARGE", 0)
+    monkeypatch.setattr(checksums, "is_settled", lambda *_: True)
     monkeypatch.setattr(graph_files, "_check_content", lambda arrays: readings.append(1) or check(arrays))
     ring().save(tmp_path)
     Graph.open(tmp_path)
     assert not readings  # the writer of a graph has read it already
-    (tmp_path / stamps.MEMORY).unlink()
+    (tmp_path / checksums.MEMORY).unlink()
     for _ in range(3):
         Graph.open(tmp_path)
     assert len(readings) == 1
@@ -174,15 +174,15 @@ def test_a_folder_is_read_once_and_again_when_a_file_changes(tmp_path, monkeypat
 
 def test_what_was_changed_a_moment_ago_is_not_remembered(tmp_path, monkeypatch):
     ring().save(tmp_path)
-    monkeypatch.setattr(stamps, "LARGE", 0)
+    monkeypatch.setattr(checksums, "LARGE", 0)
     Graph.open(tmp_path)
     memory = tmp_path / "checked.json"
     marks = json.loads(memory.read_text())["files"].values() if memory.exists() else []  # the disk may have been slow
-    assert all(stamps.is_settled(mark, memory.stat().st_mtime_ns) for mark in marks)
+    assert all(checksums.is_settled(mark, memory.stat().st_mtime_ns) for mark in marks)
 
 
 def test_a_large_graph_is_not_read_again_by_its_writer(tmp_path, monkeypatch):
-    monkeypatch.setattr(stamps, "LARGE", 0)
+    monkeypatch.setattr(checksums, "LARGE", 0)
     monkeypatch.setattr(graph_files, "_check_content", lambda _: pytest.fail("it was read again"))
     edges = np.stack([np.arange(999), np.arange(1, 1000)])
     graph = build_csr(edges, tmp_path / "a")
@@ -242,8 +242,8 @@ def test_the_fingerprint_of_a_folder_is_that_of_the_graph(tmp_path):
 
 
 def test_times_in_the_future_make_no_writer_wait(tmp_path, monkeypatch):
-    monkeypatch.setattr(stamps, "LARGE", 0)
-    monkeypatch.setattr(stamps, "_LONGEST_TICK", 0.2)
+    monkeypatch.setattr(checksums, "LARGE", 0)
+    monkeypatch.setattr(checksums, "_LONGEST_TICK", 0.2)
     ring().save(tmp_path)
     for path in tmp_path.iterdir():  # as if the clock had been set back
         os.utime(path, (time.time() + 10**8,) * 2)
@@ -278,7 +278,7 @@ def test_features_by_reference_stay_where_they_are(referring, tmp_path):
 def test_a_file_of_features_is_known_by_size_time_and_samples(referring, monkeypatch):
     folder, file = referring
     with monkeypatch.context() as patch:
-        patch.setattr(stamps, "_sampled_checksum", None)  # an unchanged file is not read
+        patch.setattr(checksums, "_sampled_checksum", None)  # an unchanged file is not read
         Graph.open(folder)
     os.utime(file, (1, 1))
     Graph.open(folder)
@@ -336,7 +336,7 @@ def test_a_job_leaves_large_features_in_their_file(tmp_path, monkeypatch):
     settings = JobSettings(embedder=SVD(2), source=Source(path=str(edges), features=str(file)))
     small = Job.begin(DirectoryStore(tmp_path / "small"), settings)
     assert (small.store.folder / "graph" / "features.npy").exists()
-    monkeypatch.setattr(stamps, "LARGE", 8 * 40 * 3)
+    monkeypatch.setattr(checksums, "LARGE", 8 * 40 * 3)
     job = Job.begin(DirectoryStore(tmp_path / "large"), settings)
     assert not (job.store.folder / "graph" / "features.npy").exists()
     opened = Job.open(job.store)

@@ -199,21 +199,21 @@ def test_the_tests_that_the_differences_name_exist():
 
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
-    "alignment": 3_736,
-    "cli": 2_012,
-    "datasets": 315,
-    "embedders": 3_773,
-    "evaluate": 1_017,
-    "federated": 3_269,
-    "files": 941,
-    "graph": 4_541,
-    "jobs": 6_613,
-    "linalg": 812,
-    "patches": 2_084,
-    "prediction": 738,
-    "report": 1_078,
-    "temporal": 6_985,
-    "testing": 558,
+    "alignment": 3_475,
+    "cli": 1_811,
+    "datasets": 307,
+    "embedders": 3_523,
+    "evaluate": 925,
+    "federated": 2_986,
+    "files": 836,
+    "graph": 4_196,
+    "jobs": 6_077,
+    "linalg": 742,
+    "patches": 2_060,
+    "prediction": 686,
+    "report": 925,
+    "temporal": 6_978,
+    "testing": 520,
 }
 LONGEST = 400  # lines of a module
 

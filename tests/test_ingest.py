@@ -268,8 +268,8 @@ LONG_ID = b"".join(b"a%d,b\n" % k for k in range(9000)) + b"a0," + b"x" * 30_000
         ("e.txt", b"0 1\n" + b"1" * (1 << 20), "line 2: the line has 1048576 letters or more"),
         ("e.txt", b"0 1\n1 " + b"9" * 5000 + b"\n", "line 2: the id '9{80}' is beyond 64 bits"),
         ("e.txt", b"0 1\n2 3\n1 \xd9\xa3\n", "line 3: the id '\u0663' is not an integer"),
-        ("e.csv", b"a,b\nc,d\0\n", r"line 2: the id 'd\\x00' has a NUL"),
-        ("e.csv", LONG_ID, "line 9001: an id has 30000 letters, and 9002 ids"),
+        ("e.csv", b"a,b\nc,d\0\n", r"e\.csv: the id 'd\\x00' has a NUL"),
+        ("e.csv", LONG_ID, r"an id has 30000 letters \('x{20}'…\), and 9002 ids"),
         ("e.csv", b'a,b\na,"' + b"x" * 200_000 + b"\nb,c\n", "line 2: a quote is not closed"),
     ],
 )
@@ -307,12 +307,16 @@ def test_a_line_without_end_is_read_in_blocks(tmp_path):
             r"row 2: the id b'k\\xf6ln' is not text in UTF-8",
         ),
         (pa.array([1, 2, 2**63], pa.uint64()), "the id 9223372036854775808 of edge 2 is beyond 63 bits"),
-        (pa.array(["a", "b", "c\0"]), r"row 2: the id 'c\\x00' has a NUL"),
+        (pa.array(["a", "b", "c\0"]), r"the id 'c\\x00' has a NUL"),
         (pa.array(["a", "b", "c"]), "of source and target, one has numbers and the other has text"),
     ],
 )
 def test_parquet_columns_that_are_not_ids(tmp_path, column, message):
-    ends = pa.array(["x", "y", "z"]) if pa.types.is_string(column.type) and "row 2" in message else pa.array([1, 2, 3])
+    ends = (
+        pa.array(["x", "y", "z"])
+        if pa.types.is_string(column.type) and message.startswith(("row 2", "the id 'c"))
+        else pa.array([1, 2, 3])
+    )
     pq.write_table(pa.table({"u": ends, "v": column}), tmp_path / "e.parquet")
     with pytest.raises(FormatError, match=message):
         read_edges(tmp_path / "e.parquet")

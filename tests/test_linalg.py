@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from graphquilt.linalg import adjacency, components, conjugate_gradients, solve_grounded
-from graphquilt.linalg.laplacian import laplacian
+from graphquilt.linalg.laplacian import adjacency, components, conjugate_gradients, laplacian, solve_grounded
 from graphquilt.testing.quilts import ring_with_chords
 
 

@@ -10,8 +10,14 @@ import graphquilt as gq
 from graphquilt.datasets.loading import block_graph
 from graphquilt.graph.reading.recency import Period, read_pairs, read_recent_edges
 from graphquilt.prediction import LinkModel, count_common, fit_links, link_components
-from graphquilt.prediction.candidates import _EXACT, candidate_pairs, nearest_rows, pair_keys, unit_rows
-from graphquilt.prediction.counting import nodes_two_steps_away
+from graphquilt.prediction.candidates import (
+    _EXACT,
+    candidate_pairs,
+    nearest_rows,
+    nodes_two_steps_away,
+    pair_keys,
+    unit_rows,
+)
 from graphquilt.prediction.model import are_new
 
 
@@ -183,6 +189,8 @@ def test_embeddings_without_a_graph_have_no_links():
     patches = [(np.arange(30), X[:30]), (np.arange(10, 40), X[10:])]
     alignment = gq.align(patches)
     with pytest.raises(gq.QuiltError, match="without a graph"):
+        gq.links(gq.align_files(patches), top=3)
+    with pytest.raises(gq.QuiltError, match="knows how it was made"):
         gq.links(gq.Result(X, gq.PatchGraph([p[0] for p in patches], [[0, 1]], 40), patches, alignment), top=3)
 
 

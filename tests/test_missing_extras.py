@@ -25,28 +25,25 @@ PLACES = {
     "gq.Louvain()(graph)": "partition",
     "gq.Leiden()(graph)": "partition",
     "gq.GraphQuilt().__sklearn_tags__()": "eval",
-    "gq.report.draw_patch_graph(result.patch_graph)": "viz",
     "gq.report.write_map(result.as_job(), 'map.png')": "viz",
     "gq.report.write_map(result.as_job(), 'map.html', options=gq.report.MapOptions(umap=True))": "viz",
     "__import__('graphquilt.cli.demo').cli.demo.digits_graph()": "eval",
     "__import__('graphquilt.cli').cli.Workers(dask='tcp://127.0.0.1:1').executor(4).__enter__()": "dask",
     "__import__('graphquilt.federated.flower')": "flower",
-    "gq.federated.keys._crypto()": "federated",
-    "gq.federated.align.intersection._psi()": "federated",
+    "gq.federated.round._crypto()": "federated",
+    "gq.federated.align.exchange._psi()": "federated",
     "result.to_frame()": "pip install pandas",
     "gq.progress.NotebookBars()(gq.progress.Progress('stage', 1))": "pip install ipython",
 }
 # Imports that are reached only behind one of the places above.
 BEHIND = {
-    "embedders/adapters.py": {"torch"},
     "embedders/gcn.py": {"torch"},
-    "embedders/losses.py": {"torch"},
     "embedders/network.py": {"torch"},
     "embedders/training.py": {"torch"},
     "embedders/vgae.py": {"torch"},
     "federated/flower.py": {"flwr"},
-    "federated/keys.py": {"cryptography"},
-    "report/pictures.py": {"matplotlib"},
+    "federated/round.py": {"cryptography"},
+    "report/maps.py": {"matplotlib"},
 }
 SCRIPT = f"""
 import json, sys
@@ -56,7 +53,7 @@ class Hidden:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Hidden())
 import graphquilt as gq
-import graphquilt.federated.keys, graphquilt.federated.align.intersection, graphquilt.temporal.page, graphquilt.progress
+import graphquilt.federated, graphquilt.federated.align.exchange, graphquilt.temporal.page, graphquilt.progress
 graph = gq.datasets.load_dataset("blocks")
 result = gq.embed(graph, 4, n_patches=2)
 messages = {{}}

@@ -8,7 +8,7 @@ import pytest
 
 import graphquilt as gq
 from graphquilt.errors import InputError
-from graphquilt.jobs import Job, export, export_embedding, nearest
+from graphquilt.jobs import Job, export, export_embedding
 
 NAMES = np.array([f"{word}-{k}" for k in range(40) for word in ("Ann", "bob", "carol")])
 
@@ -36,7 +36,7 @@ def exact(X, row, k, metric):
 @pytest.mark.parametrize("k", [1, 7, 500])
 @pytest.mark.parametrize("rows", [5, 64, 1000])
 def test_blocks_give_what_all_rows_at_once_give(metric, k, rows, monkeypatch):
-    monkeypatch.setattr(nearest, "_ROWS", rows)
+    monkeypatch.setattr(export, "_ROWS", rows)
     X = np.random.default_rng(1).standard_normal((200, 4))
     X[50:60] = X[40:50]  # ties
     for node in (0, 45, 199):

@@ -145,7 +145,7 @@ def test_two_workers_give_the_same_bits(case, graph, edges, expected, tmp_path):
 
 KILL = """
 import os, sys
-from graphquilt.jobs.directory import DirectoryStore
+from graphquilt.jobs.store import DirectoryStore
 write, key = DirectoryStore.__setitem__, sys.argv.pop(1)
 def killed(store, name, record):
     write(store, name, record)

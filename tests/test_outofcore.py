@@ -40,7 +40,7 @@ def test_out_of_core_equals_in_memory(tmp_path_factory, n, m, directed, seed):
 @pytest.fixture
 def small_steps(monkeypatch):
     """Many batches and buckets, as a graph a thousand times larger would have."""
-    monkeypatch.setattr(outofcore, "edge_source", lambda edges, *_, **__: array_source(np.asanyarray(edges), 700))
+    monkeypatch.setattr(outofcore, "array_source", lambda edges, _: array_source(edges, 700))
     cut = outofcore._cut
     monkeypatch.setattr(outofcore, "_cut", lambda counts, shift, n, most: cut(counts, shift, n, 1500))
 

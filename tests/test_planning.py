@@ -1,4 +1,4 @@
-"""The plan: a small probe, numbers for each stage, and advice where it does not fit."""
+"""The plan: numbers for each stage, and advice where it does not fit."""
 
 import json
 import subprocess
@@ -18,61 +18,40 @@ from graphquilt.jobs import (
     Recipe,
     Sizes,
     embed,
-    patch_seed,
     plan,
     plan_job,
     plan_sizes,
 )
-from graphquilt.jobs.records import patch_key
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 
 
 @pytest.fixture
 def job(tmp_path):
     graph, patch_graph = ring_of_patches(20)
-    job = job_of_patches(DirectoryStore(tmp_path / "job"), graph, patch_graph, embedder=Toy(3))
-    job.write_patches()
-    return job
-
-
-@pytest.fixture
-def probed(monkeypatch):
-    """A probe whose readings are the same on every machine: 4 ms and 0.1 MB per node, 8 bytes per number."""
-
-    def probe(job, picked, _progress):
-        sizes = job.patch_graph.sizes
-        return [(0.004 * sizes[k], 1e5 * sizes[k], 8) for k in picked]
-
-    monkeypatch.setattr(plan, "_probe", probe)
+    return job_of_patches(DirectoryStore(tmp_path / "job"), graph, patch_graph, embedder=SVD(3))
 
 
 def with_recipe(job, **changes):
     return Job(job.store, replace(job.settings, recipe=Recipe(**changes)), job.graph)
 
 
-def test_the_probe_measures_and_leaves_nothing_behind(job):
-    stages = plan_job(job, workers=2).stages
-    assert all(0 < stage.cpu_seconds < np.inf and 0 < stage.memory < np.inf for stage in stages)
-    assert not list(job.store.folder.glob("patches/*/embedding.*"))
-
-
-def test_time_memory_and_disk_follow_from_the_probe(job, probed):
+def test_time_memory_and_disk_follow_from_the_sizes(job):
     estimate = plan_job(job, workers=2)
     embedding, _, centroid = estimate.stages
-    rows = sum(len(job.store[patch_key(k, "graph")].arrays["nodes"]) for k in range(20))
-    assert embedding.cpu_seconds == pytest.approx(rows * 0.004)
-    assert embedding.disk == rows * 3 * 8
+    rows = int(job.patch_graph.sizes.sum())
+    assert 0 < embedding.cpu_seconds < np.inf
+    assert embedding.disk == rows * 3 * 4
     assert centroid.disk == 240 * 3 * 4
     assert estimate.advice == ()
 
 
-def test_more_workers_share_the_time_and_take_as_much_memory_as_all_of_them_together(job, probed):
+def test_more_workers_share_the_time_and_take_as_much_memory_as_all_of_them_together(job):
     alone, together = (plan_job(job, workers=workers).stages[0] for workers in (1, 4))
     assert (together.cpu_seconds, together.processes) == (pytest.approx(alone.cpu_seconds), 4)
-    assert 3 * alone.memory < together.memory <= 4 * alone.memory
+    assert 4 * alone.memory < together.memory <= 5 * alone.memory  # and the process that drives them
 
 
-def test_advice_where_memory_or_disk_is_short(job, probed, monkeypatch):
+def test_advice_where_memory_or_disk_is_short(job, monkeypatch):
     monkeypatch.setattr(plan, "available_memory", lambda: 3e8)
     advice = plan_job(job, workers=8).advice
     assert len(advice) == 1
@@ -80,9 +59,9 @@ def test_advice_where_memory_or_disk_is_short(job, probed, monkeypatch):
     # Four processes would fit, but there are two cores.
     each = plan_job(job, workers=1).stages[0].memory
     monkeypatch.setattr(plan, "available_memory", lambda: 1.25 * 4.5 * each)
-    monkeypatch.setattr(plan, "_cores", lambda: 64)
+    monkeypatch.setattr(plan.os, "sched_getaffinity", lambda _: range(64), raising=False)
     assert "use at most 4 workers" in plan_job(job, workers=8).advice[0]
-    monkeypatch.setattr(plan, "_cores", lambda: 2)
+    monkeypatch.setattr(plan.os, "sched_getaffinity", lambda _: range(2), raising=False)
     assert "use at most 2 workers" in plan_job(job, workers=8).advice[0]
     monkeypatch.setattr(plan, "available_memory", lambda: 1e6)
     words = " ".join(plan_job(job, workers=8).advice)
@@ -143,7 +122,7 @@ def test_what_cannot_be_planned_is_said():
         Sizes(n_nodes=5, n_edges=3, n_patches=6, dim=2)
     with pytest.raises(InputError, match="dim of a plan is at least 1, not 0"):
         Sizes(n_nodes=5, n_edges=3, n_patches=2, dim=0)
-    with pytest.raises(InputError, match=r"the cost of Toy must be measured.*graphquilt cut"):
+    with pytest.raises(InputError, match="the cost of Toy is not known"):
         plan_sizes(PAPER, Toy(128))
 
 
@@ -172,7 +151,7 @@ def test_the_command_plans_before_there_is_anything(capsys, monkeypatch):
     assert (ended.value.code, "either the folder of a job" in capsys.readouterr().err) == (2, True)
 
 
-def test_runs_cost_as_often(job, probed):
+def test_runs_cost_as_often(job):
     once = plan_job(job)
     often = plan_job(with_recipe(job, runs=3))
     assert often.stages[0].disk == 3 * once.stages[0].disk
@@ -180,51 +159,16 @@ def test_runs_cost_as_often(job, probed):
     assert often.stages[1].memory > once.stages[1].memory
 
 
-def test_what_a_recipe_holds_in_memory_is_counted(job, probed):
+def test_what_a_recipe_holds_in_memory_is_counted(job):
     plain = plan_job(job)
     larger = plan_job(with_recipe(job, refine=3, coverage=2.0))
     assert larger.stages[1].memory > plain.stages[1].memory
 
 
-def test_what_is_embedded_already_takes_no_time(job, probed):
+def test_what_is_embedded_already_takes_no_time(job):
     before = plan_job(job).stages[0].cpu_seconds
     job.embed(only=range(10))
     assert plan_job(job).stages[0].cpu_seconds == pytest.approx(before / 2)
-
-
-def test_recipe_embedder_and_seed_are_those_of_the_job(tmp_path, probed, monkeypatch):
-    graph, patch_graph = ring_of_patches(20)
-    store = DirectoryStore(tmp_path / "job")
-    job_of_patches(store, graph, patch_graph, embedder=SVD(2), recipe=Recipe(refine=2), seed=5)
-    disk = plan_job(Job.open(store)).stages[0].disk
-    assert disk == 2 * 8 * patch_graph.sizes.sum()
-    monkeypatch.undo()
-    calls = []
-
-    def embed_once(graph, patch, embedder, seed):
-        calls.append((patch, embedder, seed))
-        return 1.0, 1 << 30, 8
-
-    class Pool:
-        """Calls at once, and here."""
-
-        def __init__(self, _n_workers):
-            pass
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def submit(self, function, *words, **options):
-            self.result = lambda: function(*words, **options)
-            return self
-
-    monkeypatch.setattr(plan, "_embed_once", embed_once)
-    monkeypatch.setattr(plan, "Processes", Pool)
-    plan_job(Job.open(store))
-    assert [(embedder, seed) for _, embedder, seed in calls] == [(SVD(2), patch_seed(5, k)) for k, _, _ in calls]
 
 
 def test_a_stage_without_room_is_refused_before_it_begins_with_the_flag_that_needs_less(tmp_path, monkeypatch):
@@ -257,3 +201,10 @@ def test_the_plan_of_a_shared_start_follows_what_was_measured(rows, patches):
     )
     for estimate, seconds in zip(estimates, measured, strict=False):
         assert 1 / 1.5 < estimate / seconds < 1.5
+
+
+def test_the_survey_of_a_small_graph_costs_more_than_its_patches():
+    """METIS and the tables of 8192 clusters took 4.6 of 11 CPU seconds at 60 000 nodes."""
+    sizes = Sizes(n_nodes=60_000, n_edges=480_000, n_patches=10, dim=64)
+    cpu = {stage.stage: stage.cpu_seconds for stage in plan_sizes(sizes, Propagation(64)).stages}
+    assert cpu["embedding"] < cpu["survey"] == pytest.approx(4.6, rel=0.35)

@@ -8,9 +8,8 @@ import pytest
 import graphquilt as gq
 from graphquilt.datasets.loading import block_graph
 from graphquilt.embedders import survey
-from graphquilt.errors import InputError, JobError
-from graphquilt.jobs import rows
-from graphquilt.jobs.tasks import _in_precision
+from graphquilt.errors import JobError, PatchesFailedError
+from graphquilt.jobs import stored_patches
 
 DIM = 4
 RECIPE = gq.Recipe.shared()
@@ -23,7 +22,7 @@ def graph():
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(rows, "BLOCK", 8 * DIM * 130)  # five blocks of nodes
+    monkeypatch.setattr(stored_patches, "BLOCK", 8 * DIM * 130)  # five blocks of nodes
 
 
 def settings(**changes):
@@ -79,7 +78,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("kill", [(0, False), (1, True), (3, False), (4, True)])
 def test_a_job_that_ends_between_two_blocks_continues(graph, expected, tmp_path, monkeypatch, kill):
     after, truncated = kill
-    whole = rows.RowFile.blocks
+    whole = stored_patches.RowFile.blocks
 
     def killed(self, result):
         blocks = whole(self, result)
@@ -93,10 +92,10 @@ def test_a_job_that_ends_between_two_blocks_continues(graph, expected, tmp_path,
     job = job_in(tmp_path / "job", graph)
     job.cut()
     job.embed()
-    monkeypatch.setattr(rows.RowFile, "blocks", killed)
+    monkeypatch.setattr(stored_patches.RowFile, "blocks", killed)
     with pytest.raises(Killed):
         job.stitch()
-    monkeypatch.setattr(rows.RowFile, "blocks", whole)
+    monkeypatch.setattr(stored_patches.RowFile, "blocks", whole)
     again = job_in(tmp_path / "job", graph)
     again.run()
     assert np.array_equal(again.embedding, expected)
@@ -139,9 +138,14 @@ def test_patches_that_were_moved_are_removed_on_request(graph, tmp_path):
     assert (tmp_path / "False/embedding.npy").stat().st_mtime_ns == before
 
 
-def test_coordinates_that_half_precision_cannot_hold_are_refused():
-    with pytest.raises(InputError, match="coordinates as large as 7e\\+04 do not fit into float16; use another"):
-        _in_precision(np.full((2, 2), 7e4), "float16")
+def test_coordinates_that_half_precision_cannot_hold_are_refused(graph):
+    def large(part, seed):
+        return np.random.default_rng(seed).choice([-7e4, 7e4], (part.n_nodes, 2))
+
+    with pytest.raises(
+        PatchesFailedError, match="coordinates as large as 7e\\+04 do not fit into float16; use another"
+    ):
+        gq.embed(graph, 2, embedder=large, n_patches=6, recipe=gq.Recipe(precision="float16"))
 
 
 def test_a_sample_decides_the_directions_of_a_large_graph_and_patches_are_walked_once(graph, tmp_path, monkeypatch):

@@ -64,7 +64,7 @@ def with_recipe(job, **changes):
 
 def test_shares_that_start_together_all_finish(ring, tmp_path):
     store = DirectoryStore(tmp_path / "job")
-    job_of_patches(store, *ring, embedder=gq.SVD(2)).write_patches()
+    job_of_patches(store, *ring, embedder=gq.SVD(2))
     words = [
         "embed-patches",
         str(store.folder),
@@ -106,7 +106,7 @@ def test_two_writers_of_one_record_do_not_take_it_from_each_other(tmp_path, monk
             begun.append(True)
             DirectoryStore(store.folder)["a"] = record
 
-    monkeypatch.setattr("graphquilt.jobs.directory.write_arrays", meanwhile)
+    monkeypatch.setattr("graphquilt.jobs.store.write_arrays", meanwhile)
     store["a"] = record
     assert store["a"].arrays["x"].tolist() == [0, 1, 2]
     assert not list(store.folder.rglob("*.part"))
@@ -438,7 +438,7 @@ def test_a_worker_opens_and_checks_the_patch_graph_once(ring, tmp_path, monkeypa
         checked.append(path.name)
         return file_checksum(path)
 
-    monkeypatch.setattr("graphquilt.jobs.directory.file_checksum", counted)
+    monkeypatch.setattr("graphquilt.jobs.store.file_checksum", counted)
     for _ in range(3):
         there = pickle.loads(sent)
         assert np.array_equal(there[4].coordinates, expected)
@@ -474,7 +474,7 @@ def test_a_round_is_prepared_by_all_shards(tmp_path):
 
 def test_a_waiting_shard_says_what_it_waits_for_and_takes_over(tmp_path, caplog):
     job = job_of_patches(DirectoryStore(tmp_path / "job"), *ring_of_patches(6), embedder=Framed(2))
-    claim = "import os, sys, time; from pathlib import Path; from graphquilt.jobs.directory import FileClaims\n"
+    claim = "import os, sys, time; from pathlib import Path; from graphquilt.jobs.sweeps import FileClaims\n"
     claim += "claims = FileClaims(Path(sys.argv[1])); print(claims.take(2 + 4), flush=True); time.sleep(60)"
     other = subprocess.Popen([sys.executable, "-c", claim, str(tmp_path / "job")], stdout=subprocess.PIPE, text=True)
     assert other.stdout.readline() == "True\n"

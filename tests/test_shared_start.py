@@ -213,14 +213,6 @@ def test_patches_from_different_starts_are_not_stitched(tmp_path):
     job.stitch()
 
 
-def test_patch_data_written_ahead_has_the_survey(tmp_path):
-    graph, ring = ring_of_patches(6)
-    job = job_of_patches(gq.DirectoryStore(tmp_path / "job"), graph, ring, embedder=Framed(2))
-    job.write_patches()
-    expected = gq.embed_patches(graph, ring, Framed(2))
-    assert same(gq.embed_patches(None, ring, Framed(2), store=job.store), expected)
-
-
 def test_what_is_prepared_must_be_arrays_of_finite_numbers():
     class Odd(Framed):
         def prepare(self, graph, seed, *, far=None):

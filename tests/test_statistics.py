@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
-from graphquilt.alignment import connection, measuring
-from graphquilt.alignment import statistics as statistics_module
+from graphquilt import kernels
+from graphquilt.alignment import connection
+from graphquilt.alignment import statistics as measuring
 from graphquilt.errors import DisconnectedError, FormatError, InputError, OverlapError
 from graphquilt.testing import patchwork, quilt
 from test_synchronise import rotation_error
@@ -146,7 +147,8 @@ def test_memory_maps_and_threads_give_the_same_bits(dtype, tmp_path, monkeypatch
         np.save(tmp_path / f"{number}-x.npy", X)
     mapped = [tuple(np.load(tmp_path / f"{k}-{name}.npy", mmap_mode="r") for name in ("nodes", "x")) for k in range(40)]
     monkeypatch.setattr(measuring, "thread_count", lambda: 3)
-    monkeypatch.setattr(connection, "thread_count", lambda: 3)
+    for module in (connection, kernels):
+        monkeypatch.setattr(module, "thread_count", lambda: 3)
     other = gq.align(mapped, made.edges)
     for name in RESULTS:
         np.testing.assert_array_equal(getattr(other, name), getattr(plain, name))
@@ -155,7 +157,7 @@ def test_memory_maps_and_threads_give_the_same_bits(dtype, tmp_path, monkeypatch
 def test_very_many_products_lie_in_a_file(monkeypatch):
     made = quilt(30, 4, degree=4, noise=0.1, seed=4)
     plain = gq.align(made.patches, made.edges)
-    monkeypatch.setattr(statistics_module, "SINGLE_ABOVE", 10)
+    monkeypatch.setattr(measuring, "SINGLE_ABOVE", 10)
     overlaps = measured(made.patches, made.edges)
     assert isinstance(overlaps.products, np.memmap)
     in_file = gq.align(made.patches, made.edges)
@@ -224,11 +226,11 @@ def one_overlap(**changes):
         ({"spreads": [[1.0, -1.0]]}, "a norm and not negative"),
         ({"products": [np.eye(2)]}, "contradict each other.* first is number 0"),
         ({"spreads": [[0.0, 1.0]]}, "contradict each other.*0 if a spread is 0"),
-        ({"products": [np.eye(3) / 3]}, r"have the shapes .*'products': \(1, 2, 2\)"),
-        ({"counts": [9, 9]}, "statistics of 2 overlaps in 2 dimensions have the shapes"),
+        ({"products": [np.eye(3) / 3]}, r"have shapes .*'products': \(1, 2, 2\)"),
+        ({"counts": [9, 9]}, "statistics of 2 overlaps in 2 dimensions have shapes"),
         ({"counts": [9.5]}, "the counts of overlaps are whole numbers, not float64"),
         ({"products": [[["a", "b"], ["c", "d"]]]}, "the products of overlaps are numbers"),
-        ({"counts": 9}, "have the shapes"),
+        ({"counts": 9}, "have shapes"),
         ({"sizes": np.ma.masked_array([9.0])}, "masked"),
     ],
 )

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphquilt as gq
-from graphquilt.linalg import subspace
+from graphquilt.linalg import eigenpairs as subspace
 
 
 def two_components():

@@ -12,10 +12,9 @@ from graphquilt.alignment.connection import Connection
 from graphquilt.alignment.rotations import synchronise_rotations
 from graphquilt.alignment.synchronisation import reweight, synchronise_scales, synchronise_translations
 from graphquilt.linalg import laplacian as laplacian_module
+from graphquilt.linalg.eigenpairs import filtered_eigenpairs, lowest_eigenpairs, orthonormalise
 from graphquilt.linalg.laplacian import components, laplacian, solve_laplacian
 from graphquilt.linalg.procrustes import centred, nearest_orthogonal
-from graphquilt.linalg.rayleigh_ritz import lowest_eigenpairs, orthonormalise
-from graphquilt.linalg.subspace import filtered_eigenpairs
 from graphquilt.testing import random_rotations
 from graphquilt.testing.quilts import ring_with_chords
 from studies.rotations import rotation_measurements

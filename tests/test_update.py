@@ -9,8 +9,9 @@ import scipy.sparse as sp
 import graphquilt as gq
 from graphquilt.errors import InputError
 from graphquilt.jobs import DirectoryStore, Job, export_embedding, job_status, versions
-from graphquilt.jobs.directory import DirectoryStore as Folder
 from graphquilt.jobs.records import patch_key
+from graphquilt.jobs.store import NEXT
+from graphquilt.jobs.store import DirectoryStore as Folder
 
 DIM = 8
 
@@ -90,7 +91,7 @@ def test_nodes_keep_rows_and_frame_and_the_history_says_what_was_done(job, whole
     assert status.next == "nothing"
     assert [(entry["version"], entry["nodes_added"]) for entry in status.history] == [(2, 20)]
     now.run()  # finds everything done
-    assert not (job.store.folder / versions.NEXT).exists()
+    assert not (job.store.folder / NEXT).exists()
 
 
 def test_patches_that_did_not_change_keep_their_bits(job, whole):
@@ -244,7 +245,7 @@ def test_a_killed_update_is_resumed_with_the_same_bits_and_the_old_version_is_re
         try:
             gq.update(job.name, whole, refresh=refresh)
         except KilledError:
-            whole_version = (job.store.folder / versions.NEXT / "version.json").exists()
+            whole_version = (job.store.folder / NEXT / "version.json").exists()
         else:
             break
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ __all__ = [
     "FloatArray",
     "Int64Array",
     "IntArray",
+    "pieces",
     "refuse_masked",
 ]
 
@@ -27,6 +29,12 @@ Float32Array: TypeAlias = npt.NDArray[np.float32]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.integer[Any]]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
+
+
+def pieces(length: int, size: int) -> Iterator[slice]:
+    """Yield the slices of at most ``size``, or of 1, that cover 0..length-1, in order."""
+    step = max(size, 1)
+    return (slice(start, min(start + step, length)) for start in range(0, length, step))
 
 
 def refuse_masked(*, where: str = "", **arrays: object) -> None:

@@ -22,13 +22,7 @@ def sample_rows(n: int) -> IntArray:
 
 
 def main_plane(X: AnyArray) -> Float64Array:
-    """Return the points X (k, d) in their two main directions, (k, 2).
-
-    Examples
-    --------
-    >>> np.abs(main_plane(np.array([[0.0, 0, 0], [0, 4, 0]]))).tolist()
-    [[2.0, 0.0], [2.0, 0.0]]
-    """
+    """Return the points X (k, d) in their two main directions, (k, 2)."""
     centred = np.asarray(X, dtype=np.float64)
     centred = centred - centred.mean(axis=0)
     _, _, directions = np.linalg.svd(centred, full_matrices=False)
@@ -65,15 +59,7 @@ def layout(n_patches: int, edges: AnyArray, *, seed: int = 0) -> Float64Array:
 
 
 def points_svg(panels: Mapping[str, AnyArray], classes: IntArray | None = None) -> str:
-    """Return panels side by side, each with its title and the same points (k, 2) in other places.
-
-    ``classes`` (k,) gives the points their colours; -1 is grey.
-
-    Examples
-    --------
-    >>> points_svg({"": np.eye(2)}).count("<circle")
-    2
-    """
+    """Return panels side by side, each with its title and the same points (k, 2), coloured by ``classes`` (k,)."""
     top = 22 if any(panels) else 0
     parts = []
     for k, (title, points) in enumerate(panels.items()):
@@ -91,13 +77,7 @@ def points_svg(panels: Mapping[str, AnyArray], classes: IntArray | None = None) 
 
 
 def network_svg(sizes: AnyArray, edges: AnyArray, widths: AnyArray, errors: AnyArray | None = None) -> str:
-    """Return a network of patches: discs by ``sizes`` (p,), lines by ``widths`` (m,), red by ``errors`` (m,) up to 1.
-
-    Examples
-    --------
-    >>> network_svg(np.ones(3), np.array([[0, 1], [1, 2]]), np.ones(2)).count("<line")
-    2
-    """
+    """Return a network of patches: discs by ``sizes`` (p,), lines by ``widths`` (m,), red by ``errors`` up to 1."""
     p = len(sizes)
     at = (SIDE * (_MARGIN + (1 - 2 * _MARGIN) * layout(p, edges))).round(1)
     strokes = (0.5 + 3 * widths / max(float(np.max(widths, initial=0)), 1e-300)) * min(1, _FEW / p)

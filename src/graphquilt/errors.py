@@ -80,13 +80,7 @@ class FormatError(InputError):
 
 
 class ConvergenceError(QuiltError, RuntimeError):
-    """A solver stopped before it reached its tolerance.
-
-    Attributes
-    ----------
-    residual : float
-        The residual it did reach.
-    """
+    """A solver stopped before it reached its tolerance; ``residual`` is what it did reach."""
 
     def __init__(self, message: str, *, residual: float) -> None:
         super().__init__(message)
@@ -98,13 +92,7 @@ class JobError(QuiltError, RuntimeError):
 
 
 class PatchesFailedError(JobError):
-    """Some patches failed in every attempt; the others are done.
-
-    Attributes
-    ----------
-    failures : mapping of int to str
-        The cause of each failure by the number of its patch.
-    """
+    """Some patches failed in every attempt, the others are done; ``failures`` has the causes by number of the patch."""
 
     def __init__(self, failures: Mapping[int, str], *, n_done: int, kept: bool = False) -> None:
         alike: dict[str, list[int]] = {}  # causes that differ in numbers only are reported once
@@ -112,9 +100,8 @@ class PatchesFailedError(JobError):
             alike.setdefault(re.sub(r"\d+", "#", failures[patch]), []).append(patch)
         shown = "; ".join(f"{_numbers(patches)} ({failures[patches[0]]})" for patches in list(alike.values())[:5])
         more = f"; and {len(alike) - 5} other causes" if len(alike) > 5 else ""
-        advice = "Remove the cause and run again" + (
-            ": the others are kept and only these are redone." if kept and n_done else "."
-        )
+        rest = ": the others are kept and only these are redone" if kept and n_done else ""
+        advice = f"Remove the cause and run again{rest}."
         super().__init__(f"{len(failures)} of {len(failures) + n_done} patches failed: {shown}{more}. {advice}")
         self.failures = dict(failures)
 
@@ -132,8 +119,7 @@ class MissingExtraError(QuiltError, ImportError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs the extra '{extra}', which is not installed: pip install 'graphquilt[{extra}]'")
-        self.what = what
-        self.extra = extra
+        self.what, self.extra = what, extra
 
 
 @contextmanager

@@ -1,8 +1,6 @@
 """Compile loops with numba when they are first called, and decide where BLAS threads help and where they hurt.
 
-A function under ``@kernel("what it computes")`` is compiled at its first call, and a log message says so. Every
-array that it does not name in ``writes`` reaches it as a read-only, contiguous view: a memory map and an array
-in memory share one compiled version. ``@jit`` marks the functions that only other kernels call.
+A memory map and an array in memory share one compiled version. ``@jit`` marks functions that only other kernels call.
 """
 
 from __future__ import annotations
@@ -11,7 +9,8 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import cached_property, lru_cache, update_wrapper
@@ -25,6 +24,7 @@ __all__ = [
     "jit",
     "kernel",
     "loop_threads",
+    "map_threads",
     "one_blas_thread",
     "one_thread",
     "read_only",
@@ -42,8 +42,8 @@ class Kernel(Generic[P, R]):
     """A function that numba compiles at its first call; the result is cached on disk, and the GIL released.
 
     ``work`` is what it computes, for the message that announces the compilation. ``writes`` are the parameters whose
-    arrays it changes in place; all others are passed as read-only contiguous views. None passes all arrays as they
-    are, which saves some microseconds per call. ``fastmath`` is what LLVM may change in floating point arithmetic.
+    arrays it changes; the others are passed as read-only contiguous views. None passes all as they are, which saves
+    some microseconds per call. ``fastmath`` is what LLVM may change in floating point arithmetic.
     """
 
     _announced = False  # whether any kernel of this process has announced its compilation
@@ -122,22 +122,24 @@ def _is_compiled(dispatcher: Any) -> bool:
 
 
 def one_blas_thread() -> AbstractContextManager[object]:
-    """Run the enclosed work on one BLAS thread, and restore the setting afterwards.
+    """Run the enclosed work on one BLAS thread: many small factorisations lose far more to hand-overs than they gain.
 
-    Many small factorisations lose far more to thread hand-overs than they gain: a 128 × 128 singular value
-    decomposition can take thirty times as long on two threads as on one.
+    A 128 × 128 singular value decomposition can take thirty times as long on two threads as on one.
     """
     limit: AbstractContextManager[object] = _controller(len(sys.modules)).limit(limits=1, user_api="blas")
     return limit
 
 
 def thread_count() -> int:
-    """Return how many threads the settings of the user allow: as many as BLAS has.
-
-    Environment variables such as ``OMP_NUM_THREADS`` and the limits of threadpoolctl both count; without any there is
-    one for each processor.
-    """
+    """Return how many threads environment variables and threadpoolctl allow: as many as BLAS has."""
     return max((library["num_threads"] for library in _controller(len(sys.modules)).info()), default=1)
+
+
+def map_threads(function: Callable[[Any], Any], items: Iterable[Any]) -> None:
+    """Call a function for every item, on as many threads as the user allows, each with one BLAS thread."""
+    threads = thread_count()
+    with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
+        list((pool.map if threads > 1 else map)(function, items))
 
 
 _loop_threads: ContextVar[int | None] = ContextVar("loop_threads", default=None)
@@ -184,11 +186,7 @@ def _torch_threads(n: int) -> int | None:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Let BLAS, OpenMP and torch use one thread inside, unless the environment says how many they should use.
-
-    Small problems lose more to switching between threads than they gain, and sums that are split over threads are
-    added in another order.
-    """
+    """Let BLAS, OpenMP and torch use one thread inside, unless the environment says how many they should use."""
     if any(name in os.environ for name in _SETTINGS):
         yield
         return

@@ -1,8 +1,4 @@
-"""The progress event and the callback that receives it; and what a stage took.
-
-Long work calls ``report(progress, stage, done, total, ...)``; a caller who wants to see it passes a
-function of one :class:`Progress`. The library itself never prints.
-"""
+"""The progress event and the callback that receives it; and what a stage took. The library itself never prints."""
 
 from __future__ import annotations
 
@@ -46,13 +42,7 @@ def report(
 
 
 class NotebookBars:
-    """Bars below the cell of a notebook, one for each stage: ``gq.embed(edges, progress=gq.progress.NotebookBars())``.
-
-    Examples
-    --------
-    >>> NotebookBars().html()
-    ''
-    """
+    """Bars below the cell of a notebook, one per stage: ``gq.embed(edges, progress=gq.progress.NotebookBars())``."""
 
     def __init__(self) -> None:
         self._stages: dict[str, Progress] = {}

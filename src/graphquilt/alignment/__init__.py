@@ -1,16 +1,10 @@
-"""Turn patches, each in its own coordinates, into one global embedding, and say how good the fit is.
-
-``measuring`` compares patches and gives ``statistics``; ``synchronisation`` and ``rotations`` find the transforms,
-``hierarchy`` level by level; ``transforms`` holds the result and ``verdict`` puts it into words. ``centroids`` makes
-the embedding. ``solve`` has the public functions.
-"""
+"""Turn patches, each in its own coordinates, into one global embedding, and say how good the fit is."""
 
 from graphquilt.alignment.centroids import centroid, refine
-from graphquilt.alignment.fit import FrameFit, culprits
-from graphquilt.alignment.measuring import overlap_statistics
+from graphquilt.alignment.fit import FrameFit
 from graphquilt.alignment.patch_index import PatchesLike, PatchLike
 from graphquilt.alignment.solve import align, align_components, align_statistics
-from graphquilt.alignment.statistics import OverlapStatistics
+from graphquilt.alignment.statistics import OverlapStatistics, overlap_statistics
 from graphquilt.alignment.transforms import Alignment
 from graphquilt.alignment.verdict import grade
 
@@ -24,7 +18,6 @@ __all__ = [
     "align_components",
     "align_statistics",
     "centroid",
-    "culprits",
     "grade",
     "overlap_statistics",
     "refine",

@@ -9,26 +9,18 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.alignment import patch_index
 from graphquilt.alignment.kernels import add_rows
-from graphquilt.alignment.measuring import measure_overlaps
-from graphquilt.alignment.patch_index import (
-    PatchesLike,
-    PatchLike,
-    check_count,
-    checked_patch,
-    checked_weights,
-    index_patches,
-    keep_open,
-    row_weights,
-    with_numbers,
-)
+from graphquilt.alignment.patch_index import PatchesLike, PatchLike, checked_patch
 from graphquilt.alignment.relative import edge_errors
+from graphquilt.alignment.statistics import measure_overlaps
 from graphquilt.alignment.transforms import Alignment, with_fixed_frame
-from graphquilt.arrays import AnyArray, Float64Array, FloatArray, IntArray
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray, pieces
 from graphquilt.errors import CoverError, InputError
 from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg import Motions, centred, polar, unit
-from graphquilt.patches import LazySequence, Patch
+from graphquilt.patches import Patch
+from graphquilt.patches.patch import OnDemand
 from graphquilt.progress import ProgressCallback, report
 
 Span: TypeAlias = tuple[int, int, int]  # the first node, the one after the last, and the number of all nodes
@@ -83,14 +75,14 @@ def centroid(
     """
     if missing not in ("error", "nan"):
         raise InputError(f"missing must be 'error' or 'nan', not {missing!r}.")
-    numbered = with_numbers(patches)
+    numbered = patch_index.with_numbers(patches)
     if not hasattr(numbered, "between"):  # a store reads the part of a patch that is needed
-        numbered = keep_open(numbered)
+        numbered = patch_index.keep_open(numbered)
     patches = numbered
     if len(patches) != alignment.n_patches:
         raise InputError(f"there are {len(patches)} patches and the alignment has {alignment.n_patches}.")
     if weights is not None:
-        check_count(weights, patches)
+        patch_index.check_count(weights, patches)
     largest = max(_largest(patches, k) for k in range(len(patches)))
     n = largest + 1 if n_nodes is None else n_nodes
     if largest >= n:
@@ -149,8 +141,7 @@ def _add_up(
             places, X, w = places[rest], X[rest], w[rest] if len(w) else w
         if X.shape[1] != alignment.dim:
             raise InputError(f"patch {k} has {X.shape[1]} dimensions and the alignment has {alignment.dim}.")
-        for a in range(0, len(X), _ROWS):
-            rows = slice(a, a + _ROWS)
+        for rows in pieces(len(X), _ROWS):
             moved = np.asarray(X[rows], dtype=total.dtype)
             scale = alignment.scales[k]
             if not still[k]:
@@ -167,8 +158,7 @@ def _part(
 ) -> tuple[AnyArray, AnyArray, AnyArray]:
     """Return the nodes of a patch that lie in a span, counted from its first, with their coordinates and weights.
 
-    Patches in a store are sorted and were checked when the largest id was looked for, and only their part is read;
-    others are checked in the first span.
+    Of patches in a store, which were checked when the largest id was looked for, only a part is read.
     """
     first, last, n = span
     between = getattr(patches, "between", None)
@@ -179,17 +169,12 @@ def _part(
         nodes, X = checked_patch(patches[k], k) if first == 0 else map(np.asanyarray, patches[k])
         length = len(nodes)
         if last - first < n:
-            chosen = _between(nodes, first, last)
+            chosen = (nodes >= first) & (nodes < last)
+            if np.all(nodes[1:] > nodes[:-1]):  # a slice copies nothing
+                chosen = slice(*np.searchsorted(nodes, [first, last]).tolist())
             nodes, X = nodes[chosen], X[chosen]
-    w = ALL_ONE if weights is None else row_weights(weights[k], k, length)[chosen]
+    w = ALL_ONE if weights is None else patch_index.row_weights(weights[k], k, length)[chosen]
     return nodes - first if first else nodes, X, w
-
-
-def _between(nodes: IntArray, first: int, last: int) -> slice | AnyArray:
-    """Return which of the ``nodes (k,)`` lie in first..last-1; a slice, which copies nothing, where they ascend."""
-    if np.all(nodes[1:] > nodes[:-1]):
-        return slice(*(int(place) for place in np.searchsorted(nodes, [first, last])))
-    return np.asarray((nodes >= first) & (nodes < last))
 
 
 def _largest(patches: Sequence[PatchLike], k: int) -> int:
@@ -222,21 +207,12 @@ def with_compact_ids(patches: Sequence[PatchLike]) -> Sequence[PatchLike]:
     ids = np.empty(0, dtype=np.int64)
     for k in range(len(patches)):
         ids = np.union1d(ids, checked_patch(patches[k], k).nodes)
-    return _Renumbered(patches, ids)
 
+    def renumbered(k: int) -> PatchLike:
+        nodes, X = checked_patch(patches[k], k)
+        return np.searchsorted(ids, nodes), X
 
-class _Renumbered(LazySequence[PatchLike]):
-    """Patches whose nodes are numbered by their place among ``ids (n,)``, which ascend."""
-
-    def __init__(self, patches: Sequence[PatchLike], ids: IntArray) -> None:
-        self.patches, self.ids = patches, ids
-
-    def __len__(self) -> int:
-        return len(self.patches)
-
-    def _item(self, k: int) -> PatchLike:
-        nodes, X = checked_patch(self.patches[k], k)
-        return np.searchsorted(self.ids, nodes), X
+    return OnDemand(len(patches), renumbered)
 
 
 def _ids(patch: PatchLike) -> AnyArray:
@@ -284,8 +260,8 @@ def refine(
         raise InputError(f"there are {len(patches)} patches and the alignment has {alignment.n_patches}.")
     if sweeps == 0 or len(patches) == 1:
         return alignment
-    patches = keep_open(patches)
-    trusted = None if weights is None else checked_weights(weights, patches)
+    patches = patch_index.keep_open(patches)
+    trusted = None if weights is None else patch_index.checked_weights(weights, patches)
     motions = Motions(rotate=rotate, translate=translate)
     current, numbered = alignment, with_compact_ids(patches)
     for _ in range(sweeps):
@@ -293,7 +269,7 @@ def refine(
         current = lay_onto(numbered, current, C, weights=trusted, motions=motions)
         current = with_fixed_frame(current)
     if len(current.edges):
-        statistics = measure_overlaps(patches, index_patches(patches, trusted), current.edges)
+        statistics = measure_overlaps(patches, patch_index.index_patches(patches, trusted), current.edges)
         errors = np.minimum(edge_errors(statistics, current.edges, current), 1)
         current = replace(current, edge_table=replace(current.edge_table, errors=errors))
     return current

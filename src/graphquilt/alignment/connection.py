@@ -2,19 +2,13 @@
 
 ``L = I - D^-1/2 (w R) D^-1/2`` acts on vectors with one block of length d per vertex. It is the symmetric form of the
 paper's row-normalised matrix M: the d lowest eigenvectors of L, times D^-1/2, are the d leading ones of M. All
-eigenvalues of L lie between 0 and 2.
-
-References
-----------
-Y. Saad, Iterative methods for sparse linear systems, 2nd edition, SIAM 2003, section 12.3 (Chebyshev acceleration).
-Y. Zhou, Y. Saad, M. L. Tiago and J. R. Chelikowsky, Self-consistent-field calculations using Chebyshev-filtered
-subspace iteration. J. Comput. Phys. 219 (2006) 172-184.
+eigenvalues of L lie between 0 and 2. Chebyshev acceleration: Y. Saad, Iterative methods for sparse linear systems, 2nd
+edition, SIAM 2003, section 12.3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -24,10 +18,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from graphquilt.alignment.kernels import apply_connection
-from graphquilt.arrays import Float64Array, FloatArray, Int64Array
-from graphquilt.kernels import one_blas_thread, thread_count
+from graphquilt.arrays import Float64Array, FloatArray, Int64Array, pieces
+from graphquilt.kernels import map_threads, thread_count
+from graphquilt.linalg.eigenpairs import Preconditioner
 from graphquilt.linalg.laplacian import DENSE_LIMIT, adjacency, spanning_tree
-from graphquilt.linalg.rayleigh_ritz import Preconditioner
 
 HIGHEST = 2.0  # no eigenvalue of a normalised Laplacian is larger
 SWEEPS = 4  # Chebyshev steps of the scalar preconditioner on large, well connected graphs
@@ -85,8 +79,7 @@ class Connection:
     def __call__(self, X: FloatArray, out: FloatArray, factors: tuple[float, float, float] = (1.0, 0.0, 0.0)) -> None:
         """Write ``a L X + b X + c out`` with the ``factors`` a, b, c into ``out (n*d, c)``, in the precision of X.
 
-        Without factors this is L applied to ``X (n*d, c)``. Each block of the result is computed by one thread:
-        it does not depend on how many there are.
+        Each block of the result is computed by one thread: it does not depend on how many there are.
         """
         coupling, numbers, threads = self.coupling.astype(X.dtype), np.array(factors, dtype=X.dtype), thread_count()
         bounds = np.linspace(0, self.n, (4 * threads if threads > 1 else 1) + 1).astype(np.int64).tolist()
@@ -94,8 +87,7 @@ class Connection:
         def apply(vertices: tuple[int, int]) -> None:
             apply_connection(vertices, self.incidence, coupling, self.rotations, X, out, numbers)
 
-        with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
-            list((pool.map if threads > 1 else map)(apply, pairwise(bounds)))
+        map_threads(apply, pairwise(bounds))
 
     def sparse(self) -> sp.csr_array:
         """Return L as a sparse matrix (n*d, n*d)."""
@@ -145,11 +137,9 @@ def scalar_preconditioner(
 ) -> Preconditioner:
     """Return an approximate inverse of L, to be applied in place: that of the scalar Laplacian, in another frame.
 
-    Let G be the block-diagonal matrix of ``gauge (n, d, d)``. If the gauge is a good guess of the answer, every
-    rotation of ``G.T @ L @ G`` is close to the identity, so this matrix is close to the scalar Laplacian times the
-    identity, and the number of steps does not grow with the graph. A poor gauge, which noise can cause, slows the
-    iteration down. The scalar Laplacian of a small graph is inverted, and that of a long thin one is factorised. A
-    large well connected graph (``second`` eigenvalue away from 0) takes a few Chebyshev steps instead.
+    If ``gauge (n, d, d)`` is a good guess of the answer, every rotation of ``G.T @ L @ G`` is close to the identity, so
+    this matrix is close to the scalar Laplacian, and the number of steps does not grow with the graph. That of a small
+    graph is inverted, of a long thin one factorised; a large well connected one takes a few Chebyshev steps instead.
     """
     frame, inverse = np.asarray(gauge, dtype=dtype), _scalar_inverse(connection, second, dtype)
 
@@ -166,9 +156,8 @@ def scalar_preconditioner(
 def polynomial_preconditioner(connection: Connection) -> Preconditioner:
     """Return a Chebyshev polynomial in L, to be applied in place, that amplifies the lowest eigenvectors.
 
-    It approximates the inverse of ``L - t I``, with t the lowest Ritz value, on the part of the spectrum above the
-    highest Ritz value, and is positive below that. No guess of the answer enters, so noise does no harm. The idea is
-    that of Chebyshev-filtered subspace iteration (Zhou, Saad, Tiago and Chelikowsky 2006).
+    It approximates the inverse of ``L - t I``, with t the lowest Ritz value, above the highest Ritz value, and is
+    positive below that. No guess of the answer enters, so noise does no harm.
     """
     matrix = connection.sparse() if connection.dim <= SPARSE_DIM else None
 
@@ -187,8 +176,7 @@ def polynomial_preconditioner(connection: Connection) -> Preconditioner:
         degree = int(np.clip(np.sqrt(width / max(distance, 1e-12)), *DEGREES))
         low = max(distance, width / degree**2)
         solve = _chebyshev(lambda X: np.asarray(image(X) - lowest * X), low, width, degree)
-        for start in range(0, R.shape[1], COLUMNS):
-            here = slice(start, start + COLUMNS)
+        for here in pieces(R.shape[1], COLUMNS):
             R[:, here] = solve(np.ascontiguousarray(R[:, here]))
 
     return apply
@@ -196,8 +184,7 @@ def polynomial_preconditioner(connection: Connection) -> Preconditioner:
 
 def _turn(rotations: FloatArray, blocks: FloatArray) -> None:
     """Multiply each of ``blocks (n, d, c)`` by its rotation, in place."""
-    for start in range(0, len(blocks), 256):
-        here = slice(start, start + 256)
+    for here in pieces(len(blocks), 256):
         blocks[here] = np.matmul(rotations[here], blocks[here])
 
 
@@ -223,9 +210,8 @@ def _chebyshev(
     """Return ``degree`` steps of Chebyshev iteration for ``A x = b``, where ``matrix(x)`` is ``A @ x``.
 
     The result is ``p(A) b`` with ``1 - t p(t) = T((c - t) / h) / T(c / h)``, where T is the Chebyshev polynomial of
-    this degree and c and h are the centre and half the length of ``[low, high]``. On the interval ``|1 - t p(t)|`` is
-    at most ``1 / T(c / h)``, about ``2 exp(-2 degree sqrt(low / high))``. p is positive there and from 0 to low, so
-    p(A) is positive definite if A has no negative eigenvalues. This is algorithm 12.1 of Saad (2003).
+    this degree and c and h are the centre and half the length of ``[low, high]``: algorithm 12.1 of Saad (2003). p is
+    positive from 0 to high.
     """
     centre, half = (high + low) / 2, (high - low) / 2
 

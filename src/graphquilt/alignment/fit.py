@@ -26,9 +26,8 @@ class EdgeTable:
     undetermined: Int64Array  # (m,) in how many of the d directions the points of the overlap do not extend
 
     def __post_init__(self) -> None:
-        m = np.size(self.errors)
-        shapes = {field.name: np.shape(getattr(self, field.name)) for field in fields(self)}
-        if any(shape != ((m, 2) if name == "pairs" else (m,)) for name, shape in shapes.items()):
+        m, shapes = np.size(self.errors), [np.shape(getattr(self, field.name)) for field in fields(self)]
+        if shapes != [(m, 2), *[(m,)] * 4]:
             raise InputError(f"an edge table has one pair and one value of each kind per edge, not {shapes}.")
 
     def __len__(self) -> int:
@@ -89,15 +88,9 @@ class FrameFit:
         if "frame" not in arrays:
             return None
         table, growth = np.asarray(arrays["frame"]), np.asarray(arrays.get("frame_growth", 0.0))
-        if (
-            table.shape != (n_patches, len(FRAME_COLUMNS))
-            or table.dtype.kind != "f"
-            or growth.shape
-            or growth.dtype.kind != "f"
-        ):
-            raise FormatError(
-                f"the frame of {n_patches} patches has shape ({n_patches}, {len(FRAME_COLUMNS)}), not {table.shape}."
-            )
+        shape = (n_patches, len(FRAME_COLUMNS))
+        if (table.shape, table.dtype.kind, growth.shape, growth.dtype.kind) != (shape, "f", (), "f"):
+            raise FormatError(f"the frame of {n_patches} patches has shape {shape}, not {table.shape}.")
         if not (np.isfinite(table[:, [0, 2]]).all() and np.isfinite(growth)):
             raise FormatError("the frame of the patches has numbers that are not finite.")
         shares, best, unseen = table.T.astype(np.float64)

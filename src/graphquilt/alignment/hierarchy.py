@@ -1,7 +1,6 @@
 """Align patches inside clusters of the patch graph, then the clusters with each other, and so on, level by level.
 
-Everything happens on the statistics of overlaps: those of two clusters are put together from the statistics of the
-patch edges between them. No level needs nodes or coordinates.
+The statistics of two clusters are put together from those of the patch edges between them.
 """
 
 from __future__ import annotations
@@ -13,21 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from graphquilt.alignment import synchronisation
 from graphquilt.alignment.connection import Connection
 from graphquilt.alignment.fit import EdgeTable
 from graphquilt.alignment.relative import Extents, edge_errors, turn_rows
 from graphquilt.alignment.statistics import OverlapStatistics
-from graphquilt.alignment.synchronisation import (
-    JUDGEMENTS,
-    AlignOptions,
-    edge_trust,
-    scale_step,
-    synchronise,
-    translation_step,
-)
+from graphquilt.alignment.synchronisation import AlignOptions, synchronise
 from graphquilt.alignment.transforms import Alignment, with_fixed_frame, with_worst_fit
-from graphquilt.arrays import Float64Array, Int64Array
-from graphquilt.linalg import adjacency, components, nearest_orthogonal, unit
+from graphquilt.arrays import Float64Array, Int64Array, pieces
+from graphquilt.linalg import nearest_orthogonal, unit
+from graphquilt.linalg.laplacian import adjacency, components
 from graphquilt.progress import ProgressCallback, report
 
 SWEEPS = 5  # of the whole patch graph after the last level
@@ -44,14 +38,10 @@ def synchronise_levels(
     progress: ProgressCallback | None,
     extents: Extents | None = None,
 ) -> Alignment:
-    """Align ``p`` patches from the statistics of ``edges (m, 2)``, i < j, which join all of them.
-
-    With a ``branching`` they are aligned level by level, otherwise all at once.
-    """
-    if options.branching is None:
+    """Align ``p`` patches from the statistics of ``edges (m, 2)``, level by level with a ``branching``."""
+    if options.branching is None or p <= options.branching:
+        extents = extents if options.branching is None else None
         return synchronise(statistics, edges, p, options, extents, progress=progress)
-    if p <= options.branching:
-        return synchronise(statistics, edges, p, options, progress=progress)
     level = _Level(statistics, edges, p, options.branching, options, executor, progress)
     polished = _polished(level, _align_level(level))
     report(progress, "synchronised", 1, 1)
@@ -89,15 +79,8 @@ def _align_level(level: _Level) -> Alignment:
     count = int(labels.max()) + 1
     if count in (1, p):
         return synchronise(level.statistics, edges, p, options, progress=level.progress)
-    lower = synchronise_parts(
-        level.statistics,
-        edges,
-        labels,
-        options,
-        executor=level.executor,
-        progress=level.progress,
-        what=f"clusters of level {level.number}",
-    )
+    whole, what = (level.statistics, edges, labels, options), f"clusters of level {level.number}"
+    lower = synchronise_parts(*whole, executor=level.executor, progress=level.progress, what=what)
     pairs, which = np.unique(np.sort(labels[edges[~inside]], axis=1), axis=0, return_inverse=True)
     joined = _joined(level.statistics, edges, np.flatnonzero(~inside), which.ravel(), lower=lower, labels=labels)
     upper = _align_level(level._replace(statistics=joined, edges=pairs, n=count, number=level.number + 1))
@@ -108,9 +91,8 @@ def _align_level(level: _Level) -> Alignment:
 
 def _move(lower: Alignment, upper: Alignment, labels: Int64Array) -> None:
     """Let the patches follow their clusters: ``lower.compose(upper.take(labels))``, without another copy of all."""
-    step = max(1, CHUNK // lower.dim**2)
-    for start in range(0, lower.n_patches, step):
-        here = np.arange(start, min(start + step, lower.n_patches))
+    for rows in pieces(lower.n_patches, CHUNK // lower.dim**2):
+        here = np.arange(lower.n_patches)[rows]
         part = lower.take(here).compose(upper.take(labels[here]))
         lower.scales[here], lower.rotations[here] = part.scales, part.rotations
         lower.translations[here] = part.translations
@@ -127,10 +109,7 @@ def synchronise_parts(
     what: str,
     extents: Extents | None = None,
 ) -> Alignment:
-    """Align the patches of each of the ``labels (p,)`` alone; the result has the worst figures of all of them.
-
-    Edges between two parts are in the table of the result, as if nothing were known of them.
-    """
+    """Align the patches of each of the ``labels (p,)`` alone; the result has the worst figures of all of them."""
     m, part_of = len(edges), np.where(labels[edges[:, 0]] == labels[edges[:, 1]], labels[edges[:, 0]], -1)
     several = np.flatnonzero(np.bincount(labels) > 1).tolist()
     members, rows = ({c: np.flatnonzero(of == c) for c in several} for of in (labels, part_of))
@@ -165,15 +144,16 @@ def _joined(
 ) -> OverlapStatistics:
     """Put the statistics of the edges ``rows (r,)`` together to those of the pairs of clusters ``which (r,)``.
 
-    All shared nodes of all edges between two clusters count as one overlap. Its spread and product have a part inside
-    the overlaps of the edges, and one between their means.
+    Spread and product of such an overlap have a part inside the overlaps of the edges, and one between their means.
     """
     m, d = int(which.max()) + 1, statistics.dim
     ends = edges[rows]
     turn = labels[ends[:, 0]] > labels[ends[:, 1]]  # edges that lead from the second cluster to the first
     ends[turn] = ends[turn, ::-1]
     sides = np.where(turn[:, None], [[1, 0]], [[0, 1]])
-    means = np.stack([_moved(statistics, rows, sides[:, s], ends[:, s], lower) for s in range(2)], axis=1)
+    points = np.take_along_axis(statistics.means[rows], sides[:, :, None], axis=1)
+    places = [turn_rows(points[:, s], lower.rotations, ends[:, s]) for s in range(2)]
+    means = lower.scales[ends, None] * np.stack(places, axis=1) + lower.translations[ends]
     size = unit(means, statistics.spreads[rows] * lower.scales[edges[rows]])
     means /= size
     spreads = np.take_along_axis(statistics.spreads[rows], sides, axis=1) * lower.scales[ends] / size
@@ -185,9 +165,7 @@ def _joined(
     squares = spreads**2 + weights[:, None] * (means**2).sum(axis=2)
     together = np.stack([np.sqrt(np.bincount(which, weights=squares[:, s], minlength=m)) for s in range(2)], axis=1)
     products = np.zeros((m, d, d))
-    step = max(1, CHUNK // d**2)
-    for start in range(0, len(rows), step):
-        here = slice(start, start + step)
+    for here in pieces(len(rows), CHUNK // d**2):
         part = statistics.products[rows[here]].astype(np.float64)
         part[turn[here]] = part[turn[here]].transpose(0, 2, 1)
         part = lower.rotations[ends[here, 0]].transpose(0, 2, 1) @ part @ lower.rotations[ends[here, 1]]
@@ -201,33 +179,25 @@ def _joined(
     return OverlapStatistics(counts, total, size * centres, size * together, products)
 
 
-def _moved(
-    statistics: OverlapStatistics, rows: Int64Array, sides: Int64Array, ends: Int64Array, lower: Alignment
-) -> Float64Array:
-    """Return where the means of overlaps lie in the frames of the clusters, (r, d)."""
-    points = statistics.means[rows, sides]
-    return np.asarray(lower.scales[ends, None] * turn_rows(points, lower.rotations, ends) + lower.translations[ends])
-
-
 def _polished(level: _Level, alignment: Alignment) -> Alignment:
     """Improve the rotations by sweeps over all edges, and find the scales and translations of all edges."""
     statistics, edges, p, options = level.statistics, level.edges, level.n, level.options
     trust, doubt = np.ones(len(edges)), np.ones(len(edges))
     current, undetermined = alignment, alignment.undetermined
     del alignment  # its rotations take much memory
-    for judgement in range(1 + (JUDGEMENTS if options.robust else 0)):
+    for judgement in range(1 + (synchronisation.JUDGEMENTS if options.robust else 0)):
         if options.robust:
-            trust = edge_trust(statistics, edges, edge_errors(statistics, edges, current))
+            trust = synchronisation.edge_trust(statistics, edges, edge_errors(statistics, edges, current))
             if judgement and np.array_equal(trust, current.edge_trust):
                 break
         if options.motions.scale:
-            scales, doubt = scale_step(statistics, edges, trust, p, robust=options.robust)
+            scales, doubt = synchronisation.scale_step(statistics, edges, trust, p, robust=options.robust)
             current = replace(current, scales=scales)
         if options.motions.rotate:
             current = replace(current, rotations=_swept(level, current.rotations, trust * doubt))
         if options.motions.translate:
             moves = current.scales, current.rotations
-            shift = translation_step(statistics, edges, *moves, trust * doubt, robust=options.robust)
+            shift = synchronisation.translation_step(statistics, edges, *moves, trust * doubt, robust=options.robust)
             current = replace(current, translations=shift)
         errors = edge_errors(statistics, edges, current)
         table = EdgeTable(edges, np.minimum(errors, 1), statistics.sizes * trust, trust, undetermined)
@@ -238,21 +208,20 @@ def _polished(level: _Level, alignment: Alignment) -> Alignment:
 def _swept(level: _Level, rotations: Float64Array, trust: Float64Array) -> Float64Array:
     """Turn every patch to fit all its neighbours at once, several times (generalised Procrustes analysis).
 
-    A sweep is a step of the power method with the products in the place of rotations: directions in which the points
-    of an overlap hardly extend, which noise decides, count little.
+    A sweep is a step of the power method with the products, in which directions of little extent count little.
     """
     statistics, (p, d, _) = level.statistics, rotations.shape
     connection = Connection(level.edges, statistics.products, statistics.sizes * trust, p)
     scaled = np.sqrt(connection.degrees)[:, None, None]
     current = rotations.astype(statistics.products.dtype)
-    X, image, step = current.reshape(p * d, d), np.empty((p * d, d), dtype=current.dtype), max(1, CHUNK // d**2)
+    X, image = current.reshape(p * d, d), np.empty((p * d, d), dtype=current.dtype)
     for sweep in range(SWEEPS):
         current *= scaled.astype(current.dtype)
         # The singular values of a product sum to 1: d A X is as large as X, and A X is X - L X.
         connection(X, image, (-float(d), 1.0 + d, 0.0))
         blocks = image.reshape(p, d, d)
-        for start in range(0, p, step):
-            current[start : start + step] = nearest_orthogonal(blocks[start : start + step])
+        for here in pieces(p, CHUNK // d**2):
+            current[here] = nearest_orthogonal(blocks[here])
         report(level.progress, "polishing sweeps", sweep + 1, SWEEPS)
     del X, image, blocks  # as large as the result
     return current.astype(np.float64)

@@ -9,6 +9,7 @@ import numpy as np
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array
 from graphquilt.kernels import jit, kernel
 
+LARGEST = 2.0**1000  # about 1e301; sums of larger coordinates could exceed what a double holds
 RUN = 2**15  # rotations with about as many entries are multiplied at a time: they stay in the cache of the processor
 LONGEST = 32  # and at most as many
 
@@ -45,12 +46,11 @@ def measure_pairs(
     point: float,
     measured: tuple[AnyArray, ...],
 ) -> None:
-    """Measure the overlaps of ``pairs (m, 2)`` of patches: counts, sizes, means, spreads and products.
+    """Measure the overlaps of ``pairs (m, 2)``: counts, sizes, means, spreads and products, at ``places (m,)``.
 
-    Those of a pair are written to the rows of ``measured`` that ``places (m,)`` gives. ``patches`` are three tuples
-    with one array for each patch: its ids, which ascend, its coordinates, and the weights of its rows, which are empty
-    where all are 1. Points that are closer together than ``point`` times their size, or times the ``extents`` of the
-    coordinates of their patch, are one point. Of pairs without shared nodes only the count is written.
+    ``patches`` are three tuples with one array for each patch: its ids, which ascend, its coordinates, and the weights
+    of its rows, or none. Points closer together than ``point`` times their size, or times the ``extents`` of their
+    patch, are one point. Of pairs without shared nodes only the count is written.
     """
     ids, coordinates, weights = patches
     counts, sizes, means, spreads, products = measured
@@ -147,8 +147,7 @@ def _normalise(
 ) -> float:
     """Divide the offsets by their norm, and return it; a norm that is only rounding errors is 0.
 
-    The offsets are divided by a power of two first: their squares neither overflow nor underflow. Maxima and
-    sums are taken column by column in ``columns (d,)``, which lets the processor work on several at once.
+    Maxima and sums are taken in ``columns (d,)``, which lets the processor work on several at once.
     """
     n, d = offsets.shape
     columns[:] = 0.0
@@ -190,9 +189,8 @@ def apply_connection(
 ) -> None:
     """Write ``a (X - A X) + b X + c out`` for the blocks of ``X (n*d, c)`` from one of the ``vertices`` to another.
 
-    ``factors`` are a, b and c. ``incidence`` has, one vertex after the other, where its edges start, the number e of
-    each edge, and the vertex at its other end. The block of A is ``coupling[e] * rotations[e]`` or, where the number is
-    ``-1 - e``, its transpose. Edges of one kind that follow each other are one product of matrices.
+    ``incidence`` is that of a Connection. The block of A is ``coupling[e] * rotations[e]`` or, where the number of the
+    edge is ``-1 - e``, its transpose. Edges of one kind that follow each other are one product of matrices.
     """
     starts, numbers, others = incidence
     d, c = rotations.shape[1], X.shape[1]

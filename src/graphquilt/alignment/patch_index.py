@@ -13,14 +13,15 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.kernels import row_magnitudes
-from graphquilt.alignment.statistics import LARGEST
+from graphquilt.alignment.kernels import LARGEST, row_magnitudes
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray, refuse_masked
 from graphquilt.errors import DisconnectedError, FormatError, InputError, counted
+from graphquilt.graph.reading.conversion import id_array
 from graphquilt.graph.reading.vectors import Vectors, check_vectors, read_vectors
 from graphquilt.linalg import components
 from graphquilt.patches import LazySequence, Patch
 from graphquilt.patches.graph import count_shared
+from graphquilt.patches.patch import OnDemand
 
 PatchLike: TypeAlias = Patch | tuple[AnyArray, AnyArray]
 
@@ -59,9 +60,7 @@ def index_patches(patches: Sequence[PatchLike], weights: Sequence[npt.ArrayLike]
         patch = checked_patch(patches[k], k)
         dim = dim or patch.dim
         if patch.dim != dim:
-            raise InputError(
-                f"patch {k} has {patch.dim} dimensions and patch 0 has {dim}; embed all patches in the same dimension."
-            )
+            raise InputError(f"patch {k} has {patch.dim} dimensions and patch 0 has {dim}; embed all in the same.")
         X = patch.coordinates
         dtype = np.result_type(dtype, X.dtype)
         sizes = np.empty(len(X))
@@ -107,24 +106,11 @@ def check_count(weights: Sequence[npt.ArrayLike] | AnyArray, patches: Sequence[P
 def checked_weights(weights: Sequence[npt.ArrayLike], patches: Sequence[PatchLike]) -> Sequence[Float64Array]:
     """Return one positive weight for each row of each patch; those that are made when they are needed stay so."""
     check_count(weights, patches)
-    checked = _RowWeights(weights, patches)
+    checked = OnDemand(len(weights), lambda k: row_weights(weights[k], k, len(coordinates(patches[k]))))
     for k, w in enumerate(checked):
         if not w.min() > 0:
             raise InputError(f"{int((w == 0).sum())} weights of patch {k} are 0; all must be positive.")
     return checked if isinstance(weights, LazySequence) else list(checked)
-
-
-class _RowWeights(LazySequence[Float64Array]):
-    """One weight for each row of each patch, made when it is needed."""
-
-    def __init__(self, weights: Sequence[npt.ArrayLike], patches: Sequence[PatchLike]) -> None:
-        self._weights, self._patches = weights, patches
-
-    def __len__(self) -> int:
-        return len(self._weights)
-
-    def _item(self, k: int) -> Float64Array:
-        return row_weights(self._weights[k], k, len(coordinates(self._patches[k])))
 
 
 def row_weights(value: npt.ArrayLike, k: int, rows: int) -> Float64Array:
@@ -156,10 +142,9 @@ def keep_open(patches: Sequence[PatchLike]) -> Sequence[PatchLike]:
 
 
 class OpenPatches(LazySequence[PatchLike]):
-    """The patches of a sequence; those that were opened first stay open as long as this lives.
+    """The patches of a sequence; those that were opened first stay open, the others are read whenever they are needed.
 
-    The others are opened whenever they are needed, and read into memory. The ones that stay are never exchanged: if all
-    are read in turn, no exchange would help.
+    The ones that stay are never exchanged: if all are read in turn, no exchange would help.
     """
 
     def __init__(self, patches: Sequence[PatchLike]) -> None:
@@ -216,10 +201,7 @@ def _file_limit() -> int:
 def check_connected(
     pairs: Int64Array, names: Sequence[object], *, node_sets: Sequence[IntArray] | None = None, dim: int = 0
 ) -> None:
-    """Refuse ``pairs (m, 2)`` that do not join all patches, which the error calls by their ``names (p,)``.
-
-    With ``node_sets``, the pairs are those that share dim + 1 nodes, and the error says how many more are needed.
-    """
+    """Refuse ``pairs (m, 2)`` that do not join all patches; those of ``node_sets`` share dim + 1 nodes."""
     labels = components(pairs, len(names))
     if labels.max() == 0:
         return
@@ -230,8 +212,9 @@ def check_connected(
     named += "; …" if len(groups) > 8 else ""
     start = f"the patches fall into {len(groups)} groups"
     if node_sets is None:
-        remedy = "Add edges that join the groups, or align each group on its own."
-        raise DisconnectedError(f"{start} with no edge between them: {named}. {remedy}")
+        raise DisconnectedError(
+            f"{start} with no edge between them: {named}. Add edges that join the groups, or align each on its own."
+        )
     shared = count_shared(node_sets)
     between = np.where(labels[shared.row] != labels[shared.col], shared.data, 0)
     most, largest = int(between.max(initial=0)), "no two groups have any"
@@ -276,10 +259,7 @@ def _has_names(patch: object) -> bool:
 
 
 def number_patches(patches: PatchesLike) -> Numbered:
-    """Number the nodes of all patches 0..n-1, in ascending order of their ids.
-
-    Ids are whole numbers or text; where both occur, all are taken as text.
-    """
+    """Number the nodes 0..n-1 in ascending order of their ids, whole numbers or, where text occurs, all text."""
     given = dict(patches) if isinstance(patches, Mapping) else dict(enumerate(patches))
     if not given:
         raise InputError(f"there are no patches; a patch is {_TAKEN}.")
@@ -312,16 +292,15 @@ def _pair(name: str, patch: NamedPatch) -> Vectors:
     if isinstance(patch, str | os.PathLike):
         return read_vectors(Path(patch))
     if isinstance(patch, np.ndarray | list | tuple) and all(isinstance(x, Real) for x in patch):
-        raise InputError(
-            f"{name} is one vector, not {_TAKEN}. A dict of names to vectors is one patch: give a list of such dicts."
-        )
+        remedy = "A dict of names to vectors is one patch: give a list of such dicts."
+        raise InputError(f"{name} is one vector, not {_TAKEN}. {remedy}")
     try:
         if isinstance(patch, Mapping):
-            ids = _ids(cast(list[str], list(patch)))
+            ids = id_array(np.asarray(list(patch)))
             X = np.array([np.asarray(vector, dtype=np.float64) for vector in patch.values()])
         else:
             nodes, coordinates = patch
-            ids, X = _ids(nodes), np.asanyarray(coordinates)
+            ids, X = id_array(np.asarray(nodes)), np.asanyarray(coordinates)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} is not {_TAKEN} ({error}).") from None
     try:
@@ -329,15 +308,3 @@ def _pair(name: str, patch: NamedPatch) -> Vectors:
     except FormatError as error:
         raise InputError(str(error)) from None
     return ids, X
-
-
-def _ids(nodes: npt.ArrayLike) -> AnyArray:
-    """Return ids as whole numbers, or else as text."""
-    ids = np.asarray(nodes)
-    if ids.dtype.kind not in "iu":
-        if ids.dtype.kind == "O" and not all(isinstance(name, str | int) for name in ids.ravel().tolist()):
-            raise TypeError("ids are whole numbers or text")
-        if ids.dtype.kind == "f":
-            raise TypeError("ids are whole numbers or text, not floats")
-        return ids.astype(str)
-    return ids.astype(np.int64) if ids.dtype.itemsize == 8 else ids

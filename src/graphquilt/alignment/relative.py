@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +11,9 @@ import numpy.typing as npt
 from graphquilt.alignment.fit import Fit
 from graphquilt.alignment.patch_index import PatchLike, coordinates
 from graphquilt.alignment.statistics import OverlapStatistics, empty_products, slack
-from graphquilt.arrays import Float64Array, FloatArray, Int64Array
+from graphquilt.arrays import Float64Array, FloatArray, Int64Array, pieces
 from graphquilt.errors import InputError, OverlapError
-from graphquilt.kernels import one_blas_thread, thread_count
+from graphquilt.kernels import map_threads, one_blas_thread
 from graphquilt.linalg import centred, polar, unit
 from graphquilt.linalg.procrustes import polar_factors
 from graphquilt.patches.graph import check_overlap
@@ -104,29 +103,27 @@ def relative_transforms(
     order = np.lexsort((edges[:, 0], edges[:, 1]))
     rotations, agreements = np.empty((m, d, d), dtype=statistics.products.dtype), np.empty(m)
     undetermined, play = np.zeros(m, dtype=np.int64), np.zeros((m, 2))
-    size = max(1, CHUNK // d**2)
+    size = CHUNK // d**2
 
-    def transform(start: int) -> None:
-        rows = order[start : start + size]
+    def transform(here: slice) -> None:
+        rows = order[here]
         products = statistics.products[rows]
         factors, sound = polar_factors(products)
         if not sound.all():  # among small singular values are those that are 0 in truth
             factors[~sound], singular_values = polar(products[~sound])
             flat = singular_values <= COLLAPSED * singular_values[:, :1]
             undetermined[rows[~sound]] = flat.sum(axis=1)
-        rotations[start : start + size] = factors
+        rotations[here] = factors
         # The singular values sum to the trace of the symmetric polar factor.
         agreements[rows] = np.einsum("eij,eij->e", factors, products)
 
-    def measure_play(start: int) -> None:
-        rows = order[start : start + size]
-        play[rows] = _play(statistics, edges, rows, rotations[start : start + size], noise=noise[rows], extents=extents)
+    def measure_play(here: slice) -> None:
+        rows = order[here]
+        play[rows] = _play(statistics, edges, rows, rotations[here], noise=noise[rows], extents=extents)
 
-    threads = thread_count()
-    with one_blas_thread(), ThreadPoolExecutor(threads) as pool:  # the parts are the same for any number of threads
-        list((pool.map if threads > 1 else map)(transform, range(0, m, size)))
-        noise = _noise(statistics, agreements, scale=scale)
-        list((pool.map if threads > 1 else map)(measure_play, range(0, m, size)))
+    map_threads(transform, pieces(m, size))  # the parts are the same for any number of threads
+    noise = _noise(statistics, agreements, scale=scale)
+    map_threads(measure_play, pieces(m, size))
     # With both patches scaled to unit length, |a R - b|^2 is 2 - 2 times the sum of the singular values (Horn 1988).
     beyond = np.flatnonzero(agreements > 1 + slack(statistics.products))
     if len(beyond):
@@ -139,10 +136,9 @@ def relative_transforms(
 
 
 def _noise(statistics: OverlapStatistics, agreements: Float64Array, *, scale: bool) -> Float64Array:
-    """Return the variance of the differences of the coordinates on each overlap, over the product of its spreads, (m,).
+    """Bound the variance of the differences of coordinates on each overlap, over the product of its spreads, (m,).
 
-    What is left of few coordinates may be small by chance. This is an upper confidence bound, for each overlap alone or
-    for all together, whichever is smaller; if scales are free, overlaps cannot be compared.
+    The bound allows for chance, for each overlap alone or, unless scales are free, for all together.
     """
     from scipy.special import gammaincinv
 
@@ -173,10 +169,9 @@ def _play(
 ) -> Float64Array:
     """Return by how much noise lets the patches of the edges ``rows (r,)`` move, and what is not determined, (r, 2).
 
-    Both are mean squares, as shares of how far the patches extend. In the directions of the singular vectors, with
-    singular values s, noise of variance v in the differences of the coordinates turns direction k towards l by an
-    angle of variance v / (s_k + s_l). A singular value that noise alone could give determines nothing, not even a
-    sign. A direction counts as much as the patches extend in it.
+    Both are mean squares, as shares of how far the patches extend. With singular values s, noise of variance v turns
+    singular direction k towards l by an angle of variance v / (s_k + s_l). A singular value that noise alone could give
+    determines nothing, not even a sign. A direction counts as much as the patches extend in it.
     """
     n, d = statistics.counts[rows], statistics.dim
     s, V = np.linalg.eigh(factors.transpose(0, 2, 1) @ statistics.products[rows])
@@ -214,19 +209,15 @@ def edge_errors(
     With ``absolute`` the distance is divided by :math:`\sqrt{\|a\|^2 + \|b\|^2}`: where no motion is free, the origin
     has a meaning, and the points of a small overlap may lie close together.
     """
-    m, (i, j), size = len(edges), edges.T, max(1, CHUNK // statistics.dim**2)
+    m, (i, j), size = len(edges), edges.T, CHUNK // statistics.dim**2
     agreement, between, length = np.empty(m), np.empty((m, statistics.dim)), np.zeros(m)
     scales, rotations, translations = transforms.scales, transforms.rotations, transforms.translations
     with one_blas_thread():
-        for start in range(0, m, size):
-            here = slice(start, start + size)
+        for here in pieces(m, size):
             R_i, R_j = rotations[i[here]], rotations[j[here]]
             agreement[here] = np.einsum("eij,eij->e", statistics.products[here] @ R_j, R_i)
-            a, b = (
-                turn_rows(statistics.means[here, 0], rotations, i[here]),
-                turn_rows(statistics.means[here, 1], rotations, j[here]),
-            )
-            a, b = scales[i[here], None] * a, scales[j[here], None] * b
+            a = scales[i[here], None] * turn_rows(statistics.means[here, 0], rotations, i[here])
+            b = scales[j[here], None] * turn_rows(statistics.means[here, 1], rotations, j[here])
             between[here] = a - b
             if absolute:
                 norms = np.hypot(np.linalg.norm(a, axis=1), np.linalg.norm(b, axis=1))
@@ -248,8 +239,7 @@ def edge_errors(
 
 def turn_rows(points: Float64Array, rotations: Float64Array, numbers: Int64Array) -> Float64Array:
     """Multiply each of ``points (m, d)`` by that of the ``rotations (p, d, d)`` whose number is given, (m, d)."""
-    result, size = np.empty_like(points), max(1, CHUNK // points.shape[1] ** 2)
-    for start in range(0, len(points), size):
-        here = slice(start, start + size)
+    result = np.empty_like(points)
+    for here in pieces(len(points), CHUNK // points.shape[1] ** 2):
         result[here] = np.matmul(points[here, None], rotations[numbers[here]])[:, 0]
     return result

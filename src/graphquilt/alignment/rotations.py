@@ -11,20 +11,13 @@ from itertools import count
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.alignment.connection import (
-    HIGHEST,
-    Connection,
-    fiedler,
-    polynomial_preconditioner,
-    scalar_preconditioner,
-    tree_guess,
-)
-from graphquilt.arrays import Float64Array, FloatArray, Int64Array
+from graphquilt.alignment import connection as connections
+from graphquilt.alignment.connection import HIGHEST, Connection
+from graphquilt.arrays import Float64Array, FloatArray, Int64Array, pieces
 from graphquilt.errors import ConvergenceError
 from graphquilt.kernels import one_blas_thread
+from graphquilt.linalg.eigenpairs import Eigenpairs, Preconditioner, filtered_eigenpairs, lowest_eigenpairs
 from graphquilt.linalg.procrustes import nearest_orthogonal
-from graphquilt.linalg.rayleigh_ritz import Eigenpairs, Preconditioner, lowest_eigenpairs
-from graphquilt.linalg.subspace import filtered_eigenpairs
 from graphquilt.progress import ProgressCallback, report
 
 DENSE_SIZE = 1000  # a matrix of this order is diagonalised whole: 0.2 s on one 2.4 GHz core, 0.6 s at order 1500
@@ -70,14 +63,10 @@ def synchronise_rotations(
 ) -> Rotations:
     """Return one rotation per vertex with ``rotations[e]`` close to ``S_i @ S_j.T`` (the paper's equation for M).
 
-    The answer is made of the d leading eigenvectors of D^-1/2 (w R) D^-1/2: the orthogonal matrix nearest to each of
-    their blocks. A small problem is diagonalised whole. A larger one starts from the product of rotations along a
-    spanning tree, or from ``start (n*d, d)``, the eigenvectors of a similar problem, and is improved by preconditioned
-    block Rayleigh-Ritz steps, which cost O(m d^3) each, at most ``max_iterations`` in each of three stages.
-
-    ``edges (m, 2)`` are a connected graph on 0..n-1, each edge once; products are faster if they are sorted by their
-    second vertex. ``weights (m,)`` are positive. No eigenvector has a residual norm above ``tol``: otherwise a
-    ConvergenceError carries the norm reached.
+    The answer is the orthogonal matrices nearest to the blocks of the d leading eigenvectors of D^-1/2 (w R) D^-1/2. No
+    eigenvector has a residual norm above ``tol``: otherwise a ConvergenceError carries the norm reached. ``edges (m,
+    2)`` are a connected graph on 0..n-1, each edge once, best sorted by their second vertex, and ``start (n*d, d)`` are
+    eigenvectors of a similar problem.
     """
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     d = rotations.shape[1] if len(pairs) else 0
@@ -118,18 +107,16 @@ def _iterative(
     2. The same in double precision, for a residual that is too small for single precision.
     3. Double precision, guard vectors, and a preconditioner that is a polynomial in L (see :func:`_guarded`).
 
-    Each stage may take ``max_iterations`` steps, because how far single precision reaches depends on the order in
-    which the processor adds numbers, and this must not decide about success. If all stages fail, the matrix is
-    diagonalised whole unless it is too large for that.
+    If all stages fail, the matrix is diagonalised whole unless it is too large for that.
     """
     n, d = connection.n, connection.dim
-    gauge = tree_guess(connection) if start is None else nearest_orthogonal(start.reshape(n, d, d))
+    gauge = connections.tree_guess(connection) if start is None else nearest_orthogonal(start.reshape(n, d, d))
     gauge = gauge.astype(connection.rotations.dtype, copy=False)  # single precision where memory is short
-    second, slow = fiedler(connection)
+    second, slow = connections.fiedler(connection)
     if start is None:
         lengths = np.sqrt(connection.degrees).astype(gauge.dtype)
         start = (lengths[:, None, None] * gauge).reshape(n * d, d)
-    single = scalar_preconditioner(connection, gauge, second, np.float32)
+    single = connections.scalar_preconditioner(connection, gauge, second, np.float32)
     steps = count()
 
     def watch(_values: Float64Array, residuals: Float64Array) -> bool:
@@ -153,7 +140,7 @@ def _iterative(
     # Without a step, this gives the Ritz values and the true residuals in double precision.
     pairs = stage(connection, start.astype(np.float64), preconditioner=single, tol=np.inf, max_iterations=0)
     if tol < pairs.residuals.max() <= NEARLY_SOLVED:
-        double = scalar_preconditioner(connection, gauge, second, np.float64)
+        double = connections.scalar_preconditioner(connection, gauge, second, np.float64)
         pairs = stage(connection, pairs.vectors, preconditioner=double, tol=tol)
         iterations += pairs.iterations
     block = pairs.vectors
@@ -183,9 +170,8 @@ def _guarded(
 ) -> Eigenpairs:
     """Solve where the first two stages fail: much noise, or hardly a gap below the d-th eigenvalue.
 
-    The scalar preconditioner assumes that the first guess is good, which noise prevents; a Chebyshev polynomial in L
-    itself assumes nothing. The rate at which a block of d vectors converges depends on the distance between eigenvalues
-    d and d + 1, which may be zero; with g guard vectors, on that between d and d + g + 1 (Knyazev 2001).
+    A Chebyshev polynomial in L assumes no good first guess. With g guard vectors the rate depends on the distance
+    between eigenvalues d and d + g + 1, not d + 1, which may be zero (Knyazev 2001).
     """
     n, d = connection.n, connection.dim
     # The basis of a step has three times as many columns as the block and must fit into the whole space.
@@ -199,7 +185,9 @@ def _guarded(
         watch(values, residuals[:d])
         return bool(residuals[:d].max() <= tol and residuals[d] <= max(tol, GAP_SHARE * gap))
 
-    iterate = partial(lowest_eigenpairs, preconditioner=polynomial_preconditioner(connection), tol=0.0, stop=solved)
+    iterate = partial(
+        lowest_eigenpairs, preconditioner=connections.polynomial_preconditioner(connection), tol=0.0, stop=solved
+    )
     patience = 2 * PATIENCE if n * d <= DENSE_RESCUE else None
     return iterate(connection, block[:, :width], max_iterations=max_iterations, patience=patience)
 
@@ -229,8 +217,7 @@ def _in_single(connection: Connection) -> Connection:
 def _guards(gauge: FloatArray, slow: Float64Array, number: int) -> Float64Array:
     """Return starting vectors ``(n*d, number)`` for the eigenvectors that follow the d lowest ones.
 
-    Without noise those are the slowest scalar eigenvector times any constant vector, in the frame of ``gauge (n, d,
-    d)``. The random part gives the vectors a share of every other eigenvector.
+    Without noise those are the slowest scalar eigenvector times any constant vector, in the frame of the gauge.
     """
     n, d, _ = gauge.shape
     rng = np.random.default_rng(0)
@@ -256,14 +243,10 @@ def _following_eigenpairs(
 
 
 def rotation_misfit(edges: Int64Array, measured: FloatArray, rotations: Float64Array) -> Float64Array:
-    """Return the distance ``(m,)`` of each measured rotation from the one that ``rotations (n, d, d)`` imply.
-
-    The distance is the Frobenius norm of the difference over sqrt(d): 0 is agreement, sqrt(2) nothing in common.
-    """
+    """Return how far, (m,), measured rotations are from those implied: 0 is agreement, sqrt(2) nothing in common."""
     m, d, (i, j) = len(edges), measured.shape[1], edges.T
-    misfit, size = np.empty(m), max(1, CHUNK // d**2)
-    for start in range(0, m, size):
-        here = slice(start, start + size)
+    misfit = np.empty(m)
+    for here in pieces(m, CHUNK // d**2):
         difference = measured[here] @ rotations[j[here]] - rotations[i[here]]
         misfit[here] = np.sqrt(np.einsum("eij,eij->e", difference, difference) / d)
     return misfit

@@ -11,20 +11,11 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from graphquilt.alignment import patch_index
 from graphquilt.alignment.hierarchy import synchronise_levels, synchronise_parts
-from graphquilt.alignment.measuring import measure_overlaps
-from graphquilt.alignment.patch_index import (
-    PatchesLike,
-    PatchIndex,
-    PatchLike,
-    check_connected,
-    index_patches,
-    keep_open,
-    stranded_nodes,
-    with_numbers,
-)
+from graphquilt.alignment.patch_index import PatchesLike, PatchLike
 from graphquilt.alignment.relative import check_statistics, patch_extents
-from graphquilt.alignment.statistics import OverlapStatistics
+from graphquilt.alignment.statistics import OverlapStatistics, measure_overlaps
 from graphquilt.alignment.synchronisation import AlignOptions
 from graphquilt.alignment.transforms import Alignment
 from graphquilt.arrays import Int64Array
@@ -115,10 +106,17 @@ def _align(
     apart: bool = False,
 ) -> tuple[Alignment, Int64Array]:
     """Measure the overlaps and align; several components are an error unless they are to be aligned ``apart``."""
-    numbered = keep_open(with_numbers(patches))
-    index = index_patches(numbered, weights)
+    numbered = patch_index.keep_open(patch_index.with_numbers(patches))
+    index = patch_index.index_patches(numbered, weights)
     p, dim, least = index.n_patches, index.dim, options.motions.points_needed(index.dim)
-    pairs = _compared_pairs(index, edges, connected=not apart)
+    if edges is None:  # every pair of patches that shares at least d + 1 nodes
+        sets = [*index.nodes]
+        pairs = overlapping_pairs(sets, dim + 1)
+        patch_index.check_connected(pairs, range(p), node_sets=sets, dim=dim)
+    else:
+        pairs = np.sort(checked_pairs(edges, p), axis=1)
+        if not apart:
+            patch_index.check_connected(pairs, range(p))
     component = components(pairs, p)
     if p == 1:
         return Alignment.identity(1, dim), component
@@ -132,7 +130,7 @@ def _align(
     else:
         solve = partial(synchronise_levels, p=p)
     result = solve(statistics, pairs, options=options, executor=executor, progress=progress, extents=extents)
-    return replace(result, n_stranded=len(stranded_nodes(node_sets, result.left_out))), component
+    return replace(result, n_stranded=len(patch_index.stranded_nodes(node_sets, result.left_out))), component
 
 
 def align_statistics(
@@ -177,34 +175,15 @@ def align_statistics(
     p = int(np.max(edges, initial=0)) + 1 if names is None else len(names)
     given = checked_pairs(edges, p)
     if len(given) != len(statistics):
-        raise InputError(
-            f"there are {len(given)} edges and the statistics of {len(statistics)} overlaps; give one each."
-        )
+        raise InputError(f"there are {len(given)} edges and statistics of {len(statistics)} overlaps; give one each.")
     called: Sequence[object] = range(p) if names is None else names
-    check_connected(given, called)
+    patch_index.check_connected(given, called)
     check_statistics(statistics, given, least=options.motions.points_needed(statistics.dim), names=called)
     if p == 1:
         return Alignment.identity(1, statistics.dim)
     statistics, pairs = statistics.flipped(given[:, 0] > given[:, 1]), np.sort(given, axis=1)
     result = synchronise_levels(statistics, pairs, p, options, executor=executor, progress=progress)
     return replace(result, n_stranded=-1 if len(result.left_out) else 0)
-
-
-def _compared_pairs(index: PatchIndex, edges: npt.ArrayLike | None, *, connected: bool) -> Int64Array:
-    """Return the patch edges ``(m, 2)`` with i < j, which must join all patches if they are to be ``connected``.
-
-    Without ``edges``, every pair of patches that shares at least d + 1 nodes is one.
-    """
-    names, dim = range(index.n_patches), index.dim
-    if edges is None:
-        node_sets = [index.nodes[k] for k in names]
-        pairs = overlapping_pairs(node_sets, dim + 1)
-        check_connected(pairs, names, node_sets=node_sets, dim=dim)
-        return pairs
-    pairs = np.sort(checked_pairs(edges, len(names)), axis=1)
-    if connected:
-        check_connected(pairs, names)
-    return pairs
 
 
 def align_components(
@@ -241,10 +220,8 @@ def align_components(
     ([0, 0, 1, 1], 0.0)
     """
     options = AlignOptions(motions=Motions(scale=scale, rotate=rotate, translate=translate), robust=robust)
-    whole, component = _align(
-        patches, edges, options, weights=weights, executor=executor, progress=progress, apart=True
-    )
-    count = int(component.max()) + 1
+    whole, part = _align(patches, edges, options, weights=weights, executor=executor, progress=progress, apart=True)
+    count = int(part.max()) + 1
     if count > 1 and options.motions.free:
         logger.warning("%d components were aligned alone: where one lies relative to another is arbitrary", count)
-    return whole, component
+    return whole, part

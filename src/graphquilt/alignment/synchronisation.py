@@ -1,7 +1,6 @@
 """Synchronise: from the statistics of overlaps to the scales, rotations and translations of all patches.
 
-Scales and translations are least squares problems, solved here; rotations.py synchronises rotations. Robust alignment
-reweights the edges inside each step, and repeats all steps without the edges whose errors are far outside the spread.
+Robust alignment reweights the edges inside each step, and repeats all steps with doubt in those with large errors.
 """
 
 from __future__ import annotations
@@ -103,9 +102,8 @@ def synchronise(
 def _uncertainty(edges: Int64Array, play: Float64Array, trust: Float64Array, p: int) -> float:
     """Return how far patches may be misplaced: a root mean square, as a share of how far they extend.
 
-    The play of noise adds up along the patch graph, and several paths lower it, as with resistances. What an edge does
-    not determine is seen along the tree of the best edges: no other path lowers it, and it grows no further than the
-    share of such directions. Edges that robust alignment doubts, and patches that hang on them alone, do not count.
+    The play of noise adds up as resistances do, and what an edge does not determine along the tree of the best edges.
+    Edges that robust alignment doubts, and patches that hang on them alone, do not count.
     """
     part = components(edges[trust >= 1], p)
     members = np.flatnonzero(part == np.bincount(part).argmax())
@@ -138,8 +136,7 @@ def _solve_steps(
 ) -> Alignment:
     """Find scales, then rotations, then translations, with the ``trust (m,)`` in each of ``edges (m, 2)``.
 
-    Robust options reweight the edges in each step, and an edge that fits badly in one step weighs less in the next. The
-    errors of the edges are not known yet and are left at 0.
+    Robust options reweight the edges in each step. The errors of the edges are not known yet and are left at 0.
     """
     motions, robust, sizes = options.motions, options.robust, statistics.sizes
     weights, residuals, scales = trust, (0.0, 0.0), np.ones(p)
@@ -180,8 +177,7 @@ def _solve_steps(
 def edge_trust(statistics: OverlapStatistics, edges: Int64Array, errors: Float64Array) -> Float64Array:
     """Return the trust in each of ``edges (m, 2)``: 1, or little where its error is far outside the spread of all.
 
-    A patch is judged too, by the median of the errors of its edges, and with it all its edges. This finds a patch that
-    fits nowhere also where its overlaps are too small to be judged one by one.
+    A patch is judged too, by the median of the errors of its edges, and with it all its edges.
     """
     freedom = ((statistics.counts - 1) * statistics.dim).astype(np.float64)
     ends, p = edges.ravel(), int(edges.max(initial=0)) + 1
@@ -224,10 +220,7 @@ def translation_step(
     *,
     robust: bool,
 ) -> Float64Array:
-    """Return the translations ``(p, d)`` that bring the means of all overlaps together, after scales and rotations.
-
-    Every edge weighs the same here, as in the paper, but for the doubt that the steps before cast on it.
-    """
+    """Return the translations ``(p, d)`` that bring the means of all overlaps together; edges weigh by doubt only."""
     (i, j), size = edges.T, unit(statistics.means)
     means = statistics.means / size
     a, b = turn_rows(means[:, 0], rotations, i), turn_rows(means[:, 1], rotations, j)
@@ -243,18 +236,10 @@ def translation_step(
 
 
 def synchronise_scales(edges: npt.ArrayLike, ratios: npt.ArrayLike, *, weights: npt.ArrayLike, n: int) -> Float64Array:
-    r"""Return scales ``(n,)`` of mean 1 with ``ratios[e]`` as close as possible to ``scales[i] / scales[j]``.
-
-    The answer is that of weighted least squares on the logarithms,
-    :math:`\min \sum_e w_e (\log r_e - \log s_i + \log s_j)^2`.
+    r"""Return scales ``(n,)`` of mean 1 that minimise :math:`\sum_e w_e (\log r_e - \log s_i + \log s_j)^2`.
 
     # Differs from the paper: it takes the Perron vector of D^-1 (w r), which agrees without noise and to first order
     # with it, but lets one large ratio outweigh all others and treats r and 1/r differently.
-
-    Examples
-    --------
-    >>> synchronise_scales([[0, 1], [1, 2]], [2.0, 1.0], weights=[1.0, 1.0], n=3).round(12).tolist()
-    [1.5, 0.75, 0.75]
     """
     logs = np.log(np.asarray(ratios, dtype=np.float64))[:, None]
     scales = np.exp(-synchronise_translations(edges, logs, weights=weights, n=n)[:, 0])
@@ -266,13 +251,8 @@ def synchronise_translations(
 ) -> Float64Array:
     r"""Return translations ``(n, d)`` of mean 0 with ``t[j] - t[i]`` as close as possible to ``offsets[e]``.
 
-    This is the least squares problem of the paper's translation step, :math:`\min_T \|W^{1/2} (B T - C)\|_F`. It is
-    solved through its normal equations :math:`B^T W B\, T = B^T W C`, whose matrix is the Laplacian of the graph.
-
-    Examples
-    --------
-    >>> synchronise_translations([[0, 1]], [[2.0]], weights=[1.0], n=2).tolist()
-    [[-1.0], [1.0]]
+    This is the paper's translation step, :math:`\min_T \|W^{1/2} (B T - C)\|_F`, through its normal equations, whose
+    matrix is the Laplacian of the graph.
     """
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     w = np.asarray(weights, dtype=np.float64)
@@ -291,14 +271,11 @@ def reweight(
     robust: bool = True,
     floor: float = 1e-6,
 ) -> tuple[Solution, Float64Array]:
-    """Solve with iteratively reweighted edges: a few wrong measurements do not spoil the solution.
+    """Solve with iteratively reweighted edges; return the solution, and by what factor each weight was reduced, (m,).
 
     ``solve(weights, previous)`` returns a solution and ``misfits`` its misfit on each edge ``(m,)``. Each round divides
-    the weight of an edge by its misfit (least absolute deviations). A misfit below the median or below ``floor`` is
-    replaced by that bound, and good edges keep their weights. If more than half of the edges of a vertex are
-    wrong, no method can tell which ones. Unless ``robust``, the first solution is final.
-
-    Returns the solution of the last round and the factor between 0 and 1 by which each weight was reduced, (m,).
+    the weight of an edge by its misfit (least absolute deviations), but by no less than the median or ``floor``. Unless
+    ``robust``, the first solution is final.
     """
     trust = np.ones_like(weights)
     solution = solve(weights, None)
@@ -317,12 +294,10 @@ def reweight(
 def far_outside(errors: Float64Array, freedom: Float64Array) -> BoolArray:
     """Return which of the relative ``errors (m,)`` are far larger than the spread of all of them explains, (m,).
 
-    An error is far outside if it exceeds the median by several spreads. The spread is that of the errors below the
-    median, which wrong measurements do not enlarge: their median distance from it, scaled to the standard deviation
-    of a normal variable. Few errors may lie close together by chance: a second bound must be exceeded too. The
+    An error is far outside if it exceeds the median by several spreads, those of the errors below it, which wrong
+    measurements do not enlarge. Few errors may lie close together by chance: a second bound must be exceeded too. The
     logarithm of an error that comes from ``freedom (m,)`` independent numbers has a standard deviation of about
-    1 / sqrt(freedom). Where there are few, points that fit may seem to have nothing in common, which is an error of 1;
-    where there are many, half of the way to 1 is enough for doubt.
+    1 / sqrt(freedom).
     """
     if len(errors) == 0:
         return np.zeros(0, dtype=np.bool_)

@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.alignment.fit import EdgeTable, Fit, FrameFit
-from graphquilt.alignment.measuring import measure_overlaps
 from graphquilt.alignment.patch_index import PatchLike, index_patches
 from graphquilt.alignment.relative import check_statistics, edge_errors, relative_transforms
-from graphquilt.alignment.statistics import check_layout, load_value
+from graphquilt.alignment.statistics import as_numbers, check_layout, load_value, measure_overlaps
 from graphquilt.alignment.verdict import verdict
 from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.drawing import network_svg
@@ -80,13 +79,8 @@ class Alignment(Fit):
         >>> Alignment.identity(3, 2).apply(1, [[4.0, 5.0]]).tolist()
         [[4.0, 5.0]]
         """
-        return cls(
-            scales=np.ones(n_patches),
-            rotations=np.tile(np.eye(dim), (n_patches, 1, 1)),
-            translations=np.zeros((n_patches, dim)),
-            edge_table=EdgeTable.empty(),
-            eigenvalues=np.r_[np.ones(dim), -1.0],
-        )
+        rotations, translations = np.tile(np.eye(dim), (n_patches, 1, 1)), np.zeros((n_patches, dim))
+        return cls(np.ones(n_patches), rotations, translations, EdgeTable.empty(), np.r_[np.ones(dim), -1.0])
 
     def apply(self, k: int, X: npt.ArrayLike) -> Float64Array:
         """Return coordinates ``X (r, d)`` of patch k where they belong, (r, d), in float64."""
@@ -131,7 +125,47 @@ class Alignment(Fit):
         patch becomes number p, and has the ``motions`` of the others, or is turned and shifted if those are not known.
         An OverlapError says that it shares fewer than d + 1 nodes with every other.
         """
-        return place_patch(patches, new_patch, self)
+        # Its rotation solves its own row of the eigenproblem with all others fixed, S = polar(sum_j w_j R_j S_j); scale
+        # and translation are the weighted means of those that fit its neighbours.
+        p, dim, motions = self.n_patches, self.dim, self.motions or Motions()
+        if len(patches) != p:
+            raise InputError(f"the alignment has {p} patches, but {len(patches)} were given.")
+        new = index_patches([new_patch])
+        if new.dim != dim:
+            raise InputError(f"the new patch has {new.dim} dimensions and the alignment has {dim}.")
+        node_sets = (nodes for nodes, _ in (patches[k] for k in range(p)))
+        shared = np.array([np.isin(nodes, new.nodes[0]).sum() for nodes in node_sets])
+        neighbours = np.flatnonzero(shared > dim)
+        if not len(neighbours):
+            raise OverlapError(
+                f"the new patch shares at most {shared.max()} nodes with any other; placing it in {dim} dimensions "
+                f"needs {dim + 1}. Enlarge it."
+            )
+        overlapping, at = [*(patches[k] for k in neighbours.tolist()), new_patch], len(neighbours)
+        local, numbers = np.stack([np.full(at, at), np.arange(at)], axis=1), np.append(neighbours, p)
+        statistics = measure_overlaps(overlapping, index_patches(overlapping), local)
+        check_statistics(statistics, local, least=dim + 1, names=numbers.tolist())
+        measured, fixed = relative_transforms(statistics, local), self.take(neighbours)  # in the order of the edges
+        share = statistics.sizes / statistics.sizes.sum()
+        implied = measured.rotations @ fixed.rotations
+        rotation = nearest_orthogonal(np.einsum("e,eij->ij", share, implied)) if motions.rotate else fixed.rotations[0]
+        scale = float(fixed.scales[0])
+        if motions.scale:
+            # A neighbour at scale s implies the scale s / ratio; these are averaged on logarithms.
+            ratios = statistics.spreads[:, 0] / statistics.spreads[:, 1]
+            scale = float(np.exp(share @ np.log(fixed.scales / ratios)))
+        centres = fixed.scales[:, None] * np.einsum("ed,edk->ek", statistics.means[:, 1], fixed.rotations)
+        offsets = centres + fixed.translations - scale * statistics.means[:, 0] @ rotation
+        translation = offsets.mean(axis=0) if motions.translate else np.zeros(dim)
+        rotations = np.concatenate([self.rotations, rotation[None]])
+        translations = np.concatenate([self.translations, translation[None]])
+        placed = replace(self, scales=np.append(self.scales, scale), rotations=rotations, translations=translations)
+        errors = np.minimum(edge_errors(statistics, numbers[local], placed), 1)
+        pairs = np.stack([neighbours, np.full(at, p)], axis=1)
+        table = EdgeTable(pairs, errors, statistics.sizes, np.ones(at), measured.undetermined)
+        drift = _drift(implied - rotation, statistics.sizes, neighbours, self)
+        table = EdgeTable.concatenate([self.edge_table, table])
+        return replace(placed, edge_table=table, drift=self.drift + drift)
 
     def to_arrays(self) -> dict[str, AnyArray]:
         """Return the alignment as flat arrays by name, as a file holds them; ``format`` is the version of the layout.
@@ -151,7 +185,9 @@ class Alignment(Fit):
         """Undo ``to_arrays``, or raise FormatError; other arrays are ignored."""
         check_layout(arrays, ARRAYS, version=FORMAT, what=WHAT, remedy=REMEDY)
         try:
-            a = {name: _numbers(name, np.asarray(arrays[name])) for name in ARRAYS}
+            a = {name: as_numbers(name, np.asarray(arrays[name]), whole=name in INTEGERS) for name in ARRAYS}
+            if bad := [name for name in ARRAYS if not np.isfinite(a[name]).all()]:
+                raise InputError(f"its {bad[0]} are not finite.")
             robust, free = _flags(arrays, "robust", ()), _flags(arrays, "motions", (3,))
             values: dict[str, Any] = {name: a[name] for name in ("scales", "rotations", "translations", "eigenvalues")}
             values |= {name: float(a[name]) for name in FIGURES}
@@ -190,17 +226,6 @@ class Alignment(Fit):
         return f"Alignment({self.n_patches} patches, dim={self.dim}, {len(self.edges)} edges{worst})"
 
 
-def _numbers(name: str, array: AnyArray) -> AnyArray:
-    """Return an array of a file as the numbers that an alignment has under this name."""
-    whole = name in INTEGERS
-    if array.dtype.kind not in ("iu" if whole else "iuf"):
-        raise InputError(f"its {name} are {array.dtype} and not {'whole ' if whole else ''}numbers.")
-    numbers = array.astype(np.int64 if whole else np.float64)
-    if not np.isfinite(numbers).all():
-        raise InputError(f"its {name} are not finite.")
-    return numbers
-
-
 def _flags(arrays: Mapping[str, AnyArray], name: str, shape: tuple[int, ...]) -> Any:
     """Return what is true or false in a file; None if it is not there."""
     values = np.asarray(arrays.get(name, np.zeros(shape, dtype=bool)))
@@ -223,57 +248,6 @@ def with_fixed_frame(alignment: Alignment) -> Alignment:
         translations = alignment.translations @ turn
         rotations = alignment.rotations @ turn
     return replace(alignment, rotations=rotations, translations=translations - translations.mean(axis=0))
-
-
-def place_patch(patches: Sequence[PatchLike], new_patch: PatchLike, alignment: Alignment) -> Alignment:
-    """Return ``alignment`` with a new patch, placed against every other that shares at least d + 1 nodes with it.
-
-    Its rotation solves its own row of the eigenproblem with all other rows fixed, S = polar(sum_j w_j R_j S_j); its
-    scale and translation are the weighted means of those that fit its neighbours. The ``drift`` grows by a bound on the
-    distance to the rotations of a full solve.
-    """
-    p, dim, motions = alignment.n_patches, alignment.dim, alignment.motions or Motions()
-    if len(patches) != p:
-        raise InputError(f"the alignment has {p} patches, but {len(patches)} were given.")
-    new = index_patches([new_patch])
-    if new.dim != dim:
-        raise InputError(f"the new patch has {new.dim} dimensions and the alignment has {dim}.")
-    node_sets = (nodes for nodes, _ in (patches[k] for k in range(p)))
-    shared = np.array([np.isin(nodes, new.nodes[0]).sum() for nodes in node_sets])
-    neighbours = np.flatnonzero(shared > dim)
-    if not len(neighbours):
-        raise OverlapError(
-            f"the new patch shares at most {shared.max()} nodes with any other; placing it in {dim} dimensions needs "
-            f"{dim + 1}. Enlarge it."
-        )
-    overlapping, at = [*(patches[k] for k in neighbours.tolist()), new_patch], len(neighbours)
-    local, numbers = np.stack([np.full(at, at), np.arange(at)], axis=1), np.append(neighbours, p)
-    statistics = measure_overlaps(overlapping, index_patches(overlapping), local)
-    check_statistics(statistics, local, least=dim + 1, names=numbers.tolist())
-    measured, fixed = relative_transforms(statistics, local), alignment.take(neighbours)  # in the order of the edges
-    share = statistics.sizes / statistics.sizes.sum()
-    implied = measured.rotations @ fixed.rotations
-    rotation = nearest_orthogonal(np.einsum("e,eij->ij", share, implied)) if motions.rotate else fixed.rotations[0]
-    scale = float(fixed.scales[0])
-    if motions.scale:
-        # A neighbour at scale s implies the scale s / ratio; these are averaged on logarithms.
-        ratios = statistics.spreads[:, 0] / statistics.spreads[:, 1]
-        scale = float(np.exp(share @ np.log(fixed.scales / ratios)))
-    centres = fixed.scales[:, None] * np.einsum("ed,edk->ek", statistics.means[:, 1], fixed.rotations)
-    offsets = centres + fixed.translations - scale * statistics.means[:, 0] @ rotation
-    translation = offsets.mean(axis=0) if motions.translate else np.zeros(dim)
-    placed = replace(
-        alignment,
-        scales=np.append(alignment.scales, scale),
-        rotations=np.concatenate([alignment.rotations, rotation[None]]),
-        translations=np.concatenate([alignment.translations, translation[None]]),
-    )
-    errors = np.minimum(edge_errors(statistics, numbers[local], placed), 1)
-    pairs = np.stack([neighbours, np.full(at, p)], axis=1)
-    table = EdgeTable(pairs, errors, statistics.sizes, np.ones(at), measured.undetermined)
-    drift = _drift(implied - rotation, statistics.sizes, neighbours, alignment)
-    table = EdgeTable.concatenate([alignment.edge_table, table])
-    return replace(placed, edge_table=table, drift=alignment.drift + drift)
 
 
 def _drift(misfit: Float64Array, weights: Float64Array, neighbours: Int64Array, alignment: Alignment) -> float:

@@ -57,9 +57,8 @@ def verdict(fit: Fit, names: Sequence[str] | None = None) -> str:
 def is_tied(fit: Fit) -> bool:
     """Return whether overlaps contradict each other so evenly that several rotations fit equally well.
 
-    Eigenvalue d then equals the next one, and rounding errors choose among their eigenvectors. The gap is compared with
-    the distance of the next eigenvalue from 1, which is small too where a patch graph is long, thin and without noise.
-    Directions in which no patch extends may be tied without harm: then all overlaps agree.
+    The gap of the eigenvalues is compared with the distance of the next from 1, which is small too where a patch graph
+    is long, thin and without noise. Directions in which no patch extends may be tied without harm.
     """
     last, following = fit.eigenvalues[-2:]
     return bool(last - following <= TIED * (1 - following)) and bool(fit.edge_errors.max(initial=0) > AGREE)
@@ -76,11 +75,7 @@ def tie(fit: Fit) -> str:
 
 
 def grade(fit: Fit) -> Grade:
-    """Return the fit in one word: "unknown" where no overlaps were compared, and "bad" where most hardly agree.
-
-    Overlaps that agree are at most "fair" or "doubtful" where they do not determine the motions well enough, or where
-    a common frame does not suit the patches.
-    """
+    """Return the fit in one word: "unknown" where no overlaps were compared, and "bad" where most hardly agree."""
     word = _agreement(fit)
     return max([word, *(cap for cap, _ in _reservations(fit))], key=ORDER.index) if word in ORDER else word
 
@@ -110,10 +105,7 @@ def _reservations(fit: Fit) -> list[tuple[Grade, str]]:
 
 
 def _filled(fit: Fit) -> float:
-    """Return the share of the spectral gap that noise fills; 0 if no cycle tests the rotations.
-
-    Noise lowers the d-th eigenvalue from 1, and where it comes near the next one the two are confused.
-    """
+    """Return the share of the spectral gap that noise fills; 0 if no cycle tests the rotations."""
     last, following = fit.eigenvalues[-2:].tolist()
     return 0.0 if _is_unchecked(fit) else max((1 - last) / max(1 - following, 1e-300), 0.0)
 
@@ -157,14 +149,12 @@ def _errors(fit: Fit, names: Sequence[str] | None) -> str:
     if word == "fair":
         return f"Fair: {these} agree roughly. {figures} The worst is {_named(worst_first[:1])}."
     # No advice may depend on how the patches were embedded, which is not known here.
+    advice = "Look there."
     if word == "bad":
-        remedy = (
-            "Most patches do not agree. Check the input first: the ids, the columns that were read, and the order of "
-            "the features."
+        advice = (
+            f"{_worst_patch(table, names)} Most patches do not agree. Check the input first: the ids, the columns that "
+            "were read, and the order of the features."
         )
-        advice = f"{_worst_patch(table, names)} {remedy}"
-    else:
-        advice = "Look there."
     return f"{word.capitalize()}: {bad} of {m} overlaps hardly agree, {_named(worst_first[:bad])}. {figures} {advice}"
 
 
@@ -217,15 +207,11 @@ def _rotation_sentences(fit: Fit) -> list[str]:
         f"eigenvalue {fit.dim} is {last:.4f} and the next {following:.4f} ± {fit.next_residual:.1g}, so noise fills "
         f"{_filled(fit):.0%} of the gap (eigenvectors solved to {fit.residual:.0e})"
     )
-    lines = []
     if _is_unchecked(fit):
-        lines.append("No cycle of overlaps tests the rotations, so only the errors above tell how good they are.")
-    elif is_tied(fit):
-        lines.append(tie(fit))
-    elif _filled(fit) <= FIRM:
-        lines.append(f"The rotations stand out from noise: {figures}.")
+        lines = ["No cycle of overlaps tests the rotations, so only the errors above tell how good they are."]
     else:
-        lines.append(f"The rotations hardly stand out from noise: {figures}.")
+        hardly = "" if _filled(fit) <= FIRM else "hardly "
+        lines = [tie(fit) if is_tied(fit) else f"The rotations {hardly}stand out from noise: {figures}."]
     flat = fit.undetermined > 0
     if flat.any():
         lines.append(

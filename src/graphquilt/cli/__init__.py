@@ -24,8 +24,7 @@ from cyclopts import App, ArgumentCollection, CycloptsError, MissingArgumentErro
 
 import graphquilt
 from graphquilt.cli.display import printable, show, watching
-from graphquilt.cli.flags import Output, SourceFlags
-from graphquilt.cli.workers import Workers
+from graphquilt.cli.flags import Output, SourceFlags, Workers
 from graphquilt.errors import InputError, QuiltError
 
 __all__ = ["Output", "SourceFlags", "Workers", "app", "main", "new_app", "run", "show", "watching"]
@@ -113,10 +112,7 @@ def _corrected(commands: App, flags: Sequence[str]) -> str:
     return ""
 
 
-@app.command(name="--install-completion")
-def install_completion() -> None:
-    """Install shell completion of commands and flags."""
-    print(app.install_completion())
+app.register_install_completion_command(help="Install shell completion of commands and flags.")
 
 
 @app.command(name="--show-completion")
@@ -178,7 +174,7 @@ def _unreadable_name(name: str) -> str:
 
 
 # Each adds its commands to ``app``.
-from graphquilt.cli import evaluation, graphs, jobs, links, results  # noqa: E402, F401
+from graphquilt.cli import evaluation, graphs, jobs, results  # noqa: E402, F401
 
 # These commands are imported when they are called.
 app.command(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from importlib.util import find_spec
@@ -13,12 +11,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from cyclopts import Parameter
 
-from graphquilt import __version__
 from graphquilt.alignment import Alignment, align, centroid
 from graphquilt.arrays import FloatArray
 from graphquilt.cli.display import show, watching
-from graphquilt.cli.flags import Output
-from graphquilt.cli.workers import Workers
+from graphquilt.cli.flags import Output, Workers
 from graphquilt.datasets import load_dataset
 from graphquilt.drawing import points_svg, sample_rows
 from graphquilt.embedders import VGAE, Embedder, Propagation
@@ -67,26 +63,14 @@ def demo(
 def graph_demo(
     name: Literal["digits", "blocks"], out: Path, workers: Workers, *, seed: int = 0, quiet: bool = False
 ) -> dict[str, object]:
-    """Embed a graph from patches, and compare with one model of the whole graph and with patches that lie apart.
-
-    The digits need several extras; the blocks are a generated graph, which needs none. The job, its page and the
-    picture are written into ``out``.
-    """
+    """Embed a graph from patches, compare with one model of the whole and with patches apart, and write the results."""
     graph = digits_graph() if name == "digits" else load_dataset("blocks")
     embedder: Embedder = VGAE(DIM, lr=0.01, max_epochs=300) if name == "digits" else Propagation(DIM)
     cutting = Cutting(PATCHES, overlap=(256, 700) if name == "digits" else None)
     recipe = Recipe.paper() if name == "digits" else Recipe.shared()
     with watching() as progress, workers.executor(PATCHES) as pool:
-        result = embed(
-            graph,
-            embedder=embedder,
-            cutting=cutting,
-            recipe=recipe,
-            seed=seed,
-            executor=pool,
-            store=out / "job",
-            progress=progress,
-        )
+        work: dict[str, Any] = {"executor": pool, "progress": progress, "store": out / "job"}
+        result = embed(graph, embedder=embedder, cutting=cutting, recipe=recipe, seed=seed, **work)
         comparison = compare(result, options=EvaluationOptions(seed=seed), progress=progress)
         picture = comparison.save_picture(out / f"{name}.svg")
         page = write_job_report(result.as_job(), out / "report.html", progress=progress)
@@ -101,46 +85,22 @@ def graph_demo(
 
 
 def quilt_demo(folder: Path, *, seed: int = 0, quiet: bool = False) -> dict[str, Any]:
-    """Align patches of a sheet of points; write a picture and ``quilt.json`` into a folder, return the figures."""
+    """Align patches of a sheet of points, write a picture into a folder, and return how far the points are off."""
     folder.mkdir(parents=True, exist_ok=True)
     sheet = patchwork(seed=seed)
-    before = time.perf_counter()
     alignment = align(sheet.patches, sheet.edges)
     X = centroid(sheet.patches, alignment)
-    seconds = time.perf_counter() - before
     identity = Alignment.identity(len(sheet.patches), 2)
     spread = float(np.sqrt(sheet.points.var(axis=0).sum()))
     error, error_apart = (spread * procrustes_error(Y, sheet.points) for Y in (X, centroid(sheet.patches, identity)))
-    figures = {
-        "graphquilt": __version__,
-        "seed": seed,
-        "patches": len(sheet.patches),
-        "nodes": len(X),
-        "dimensions": 2,
-        "overlaps compared": len(sheet.edges),
-        "seconds": round(seconds, 3),
-        "noise of a coordinate": 0.01,
-        "root mean square error against the truth": error,
-        "the same without alignment (no-trans)": error_apart,
-        "error left on an overlap": {
-            "median": float(np.median(alignment.edge_errors)),
-            "worst": float(alignment.edge_errors.max()),
-            "worst edges": alignment.worst_edges(3),
-        },
-        "eigenvalues": [round(float(value), 6) for value in alignment.eigenvalues],
-        "spectral gap": alignment.spectral_gap,
-        "residual": alignment.residual,
-        "in words": alignment.summary().splitlines(),
-        "picture": "quilt.svg",
-    }
+    figures = {"patches": len(sheet.patches), "error": error, "error without alignment": error_apart}
     rotated = replace(identity, scales=alignment.scales, rotations=alignment.rotations)
     stages = {"patches as given": identity, "rotations synchronised": rotated, "translations synchronised": alignment}
     (folder / "quilt.svg").write_text(_draw_stages(sheet, stages, X), encoding="utf-8")
-    (folder / "quilt.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     if not quiet:
         print(alignment.summary())
         print(f"Distance from the truth: {error:.4f} (without alignment {error_apart:.2f}).")
-        print(f"Picture: {folder / 'quilt.svg'}   figures: {folder / 'quilt.json'}")
+        print(f"Picture: {folder / 'quilt.svg'}")
     return figures
 
 

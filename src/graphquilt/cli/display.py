@@ -6,14 +6,13 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from graphquilt.graph import Graph
-    from graphquilt.jobs import Advice
     from graphquilt.progress import Progress, ProgressCallback
 
 
@@ -30,16 +29,9 @@ def watching() -> Iterator[ProgressCallback | None]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    columns = [
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[facts]}"),
-    ]
-    with Bars(*columns, console=Console(stderr=True)) as bars:
+    about = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    times = TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[facts]}")
+    with Bars(*about, *times, console=Console(stderr=True)) as bars:
         lines: dict[str, TaskID] = {}
 
         def draw(event: Progress) -> None:
@@ -121,14 +113,6 @@ def _plain(value: object) -> object:
 def printable(text: object) -> str:
     """Return a text with control characters, which could move the cursor, written as escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
-
-
-def show_advice(advice: Sequence[Advice]) -> None:
-    """Print what may help, each command on a separate line."""
-    if advice:
-        print("what to do")
-    for one in advice:
-        print(f"  {one.why}:\n    {one.command}")
 
 
 def graph_facts(graph: Graph) -> dict[str, object]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from types import UnionType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+import graphquilt as gq
 from graphquilt.cli.flags import named_class
 from graphquilt.errors import InputError
 
@@ -41,8 +42,6 @@ def changed_embedder(current: Embedder | tuple[Embedder, ...], dim: int | None, 
 
 def _from_factory(word: str, dim: int, settings: Sequence[str]) -> Embedder:
     """Import a module, also from the current folder, and call its factory, or take its function as the embedder."""
-    from graphquilt.embedders import as_embedder
-
     module, _, name = word.partition(":")
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -53,7 +52,7 @@ def _from_factory(word: str, dim: int, settings: Sequence[str]) -> Embedder:
     options = dict(_setting(text) for text in settings)
     try:
         is_embedder = inspect.isfunction(factory) and not options and not _accepts(factory, dim)
-        embedder = as_embedder(factory if is_embedder else factory(dim, **options), dim)
+        embedder = gq.embedders.as_embedder(factory if is_embedder else factory(dim, **options), dim)
     except TypeError as error:
         raise InputError(f"{word} cannot be called with dim {dim} and {options or 'no settings'}: {error}.") from error
     except InputError as error:
@@ -94,10 +93,8 @@ def _with_settings(embedder: Any, word: str, settings: Sequence[str], **changes:
 
 def _signal(before: Any, part: str, value: object, text: str) -> object:
     """Return the named signal, or a signal with another weight for one part."""
-    from graphquilt.embedders import Signal
-
     if not part:
-        return Signal.named(str(value))
+        return gq.Signal.named(str(value))
     known = [field.name for field in dataclasses.fields(before)]
     if part not in known:
         raise InputError(f"'{part}' is not a part of a signal; it has {', '.join(known)}, not '{text}'.")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
-from collections.abc import Mapping
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,11 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
-from graphquilt.errors import InputError
+import graphquilt as gq
+from graphquilt.errors import InputError, JobError, MissingExtraError
 
 if TYPE_CHECKING:
+    from graphquilt.arrays import AnyArray
     from graphquilt.embedders import Embedder
-    from graphquilt.jobs import Cutting, JobSettings, Recipe, Source, Store
+    from graphquilt.jobs import Cutting, Job, JobSettings, Recipe, Source, Store
+
 
 MAIN = "Parameters"  # what most people use comes first; the groups below follow
 INPUT, CUTTING, EMBEDDER, ALIGNMENT, RUNNING = (
@@ -33,16 +41,22 @@ _TUNED = {"negatives", "blend"}  # by a recipe
 
 def named_class(word: str, table: Mapping[str, str], kind: str) -> type[Any]:
     """Return the public class that a word of the command line stands for."""
-    import graphquilt
-
     if word not in table:
         raise InputError(f"'{word}' is not {kind}; choose one of {', '.join(table)}.")
-    named: type[Any] = getattr(graphquilt, table[word])
+    named: type[Any] = getattr(gq, table[word])
     return named
 
 
+def read_classes_of(job: Job, labels: Path | None) -> AnyArray | None:
+    """Return the class of each node of a job from a file, -1 for none."""
+    from graphquilt.graph.reading.node_tables import read_classes
+    from graphquilt.jobs.export import job_ids
+
+    return None if labels is None else read_classes(labels, job_ids(job, job.n_nodes))
+
+
 def given(flags: object) -> dict[str, Any]:
-    """Return the flags that are given, by name."""
+    """Return the flags, or figures, that are given, by name."""
     return {name: value for name, value in vars(flags).items() if value is not None}
 
 
@@ -79,13 +93,10 @@ class SourceFlags:
 
     def apply_to(self, source: Source, path: Path) -> Source:
         """Return the source with this path and what the flags change."""
-        from graphquilt.jobs import Source
-
         changes = given(self) | {name: str(path) for name, path in given(self).items() if isinstance(path, Path)}
-        if self.columns is not None:
-            changes["columns"] = parse_columns(self.columns)
+        changes |= {} if self.columns is None else {"columns": parse_columns(self.columns)}
         before = {name: getattr(source, name) for name in vars(self)}
-        return Source(**{"path": str(path)} | before | changes)
+        return gq.jobs.Source(**{"path": str(path)} | before | changes)
 
 
 @Parameter(name="*", group=CUTTING)
@@ -135,7 +146,7 @@ class CuttingFlags:
         if n_patches is None:
             return kind
         known = {field.name for field in dataclasses.fields(kind)}
-        values = {name: value for name, value in (("n_patches", n_patches), ("seed", seed)) if name in known}
+        values = {name: value for name, value in {"n_patches": n_patches, "seed": seed}.items() if name in known}
         return dataclasses.replace(current, **values) if isinstance(current, kind) else kind(**values)
 
 
@@ -165,9 +176,8 @@ class EmbedderFlags:
 
         if self.embedder is not None:
             return named_embedder(self.embedder, self.dim or settings.dim, self.set, recipe)
-        if self.dim is None and not self.set:
-            return settings.embedder
-        return changed_embedder(settings.embedder, self.dim, self.set)
+        changed = self.dim is not None or self.set
+        return changed_embedder(settings.embedder, self.dim, self.set) if changed else settings.embedder
 
 
 @Parameter(name="*", group=ALIGNMENT)
@@ -197,8 +207,7 @@ class StitchingFlags:
     def apply_to(self, settings: JobSettings) -> JobSettings:
         """Return the settings with what the flags change."""
         changes = given(self)
-        names = [name for name in ("scale", "rotate", "translate") if name in changes]
-        motions: dict[str, Any] = {name: changes.pop(name) for name in names}
+        motions = {name: changes.pop(name) for name in ("scale", "rotate", "translate") if name in changes}
         if motions:
             changes["motions"] = dataclasses.replace(settings.recipe.motions or settings.motions, **motions)
         return dataclasses.replace(settings, recipe=settings.recipe.replace(**changes))
@@ -220,10 +229,8 @@ class RecipeFlags:
 
     def apply_to(self, recipe: Recipe) -> Recipe:
         """Return the named recipe, or the given one, with what the flags change."""
-        from graphquilt.jobs import Recipe
-
         changes = given(self)
-        base = recipe if self.recipe is None else Recipe.named(str(changes.pop("recipe")))
+        base = recipe if self.recipe is None else gq.Recipe.named(str(changes.pop("recipe")))
         return base.replace(**changes)
 
 
@@ -237,14 +244,12 @@ def job_settings(
     stitching: StitchingFlags = StitchingFlags(),
 ) -> JobSettings:
     """Return the settings of the stored job, or of a new one, with what the flags change."""
-    from graphquilt.embedders import Propagation
-    from graphquilt.jobs import JobSettings, Recipe
     from graphquilt.jobs.settings import readable_settings
 
     stored, damage = readable_settings(store)
     if damage is not None and edges is None:
         raise damage
-    before = stored or JobSettings(embedder=Propagation(64), recipe=Recipe.shared())
+    before = stored or gq.JobSettings(embedder=gq.Propagation(64), recipe=gq.Recipe.shared())
     training = recipe.apply_to(before.recipe)
     seed = before.seed if cutting.seed is None else cutting.seed
     model = embedder.apply_to(before, training)
@@ -253,7 +258,7 @@ def job_settings(
     training = training.replace(
         **{name: getattr(model, name) for name in by_hand & given(training).keys() & _TUNED if hasattr(model, name)}
     )
-    settings = JobSettings(
+    settings = gq.JobSettings(
         embedder=model,
         cutting=cutting.apply_to(before.cutting, seed),
         recipe=training,
@@ -274,3 +279,87 @@ def parse_columns(text: str | None) -> tuple[int | str, ...] | None:
     if not 2 <= len(words) <= 3 or not all(words):
         raise InputError(f"--columns takes source,target or source,target,weight, by position or name, not '{text}'.")
     return tuple(int(word) if word.isdigit() else word for word in words)
+
+
+@Parameter(name="*", group=RUNNING)
+@dataclass(frozen=True, kw_only=True)
+class Workers:
+    """Who does the work."""
+
+    workers: Annotated[int | None, Parameter(name=["--workers", "-w"], validator=POSITIVE, group=MAIN)] = None
+    """Processes on this machine. [default: one per core]"""
+    dask: str | None = None
+    """Address of a Dask scheduler whose workers to use."""
+    dask_resource: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()
+    """Resource that each patch takes of a Dask worker, e.g. GPU=1; repeatable."""
+
+    def count(self, n_tasks: int) -> int:
+        """Return the number of processes: the flag's, or one per core that has a task."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return self.workers or max(1, min(cores, n_tasks))
+
+    @contextlib.contextmanager
+    def executor(self, n_tasks: int, uses: Sequence[object] = ()) -> Iterator[Executor | None]:
+        """Lend the executor: a Dask cluster, processes here, or None for a plain loop.
+
+        ``uses`` are objects that the workers need; single-file modules that define them are sent to a cluster.
+        """
+        if self.dask is not None:
+            with self._cluster(self.dask, uses) as pool:
+                yield pool
+            return
+        n_workers = self.count(n_tasks)
+        if n_workers == 1:
+            yield None
+            return
+
+        with gq.Processes(n_workers) as processes:
+            yield processes
+
+    @contextlib.contextmanager
+    def _cluster(self, address: str, uses: Sequence[object]) -> Iterator[Executor]:
+        try:
+            from distributed import Client
+        except ImportError as error:
+            raise MissingExtraError("--dask", "dask") from error
+        needs: dict[str, float] = {}
+        for text in self.dask_resource:
+            name, _, amount = text.partition("=")
+            try:
+                needs[name] = float(amount)
+            except ValueError:
+                raise InputError(f"--dask-resource takes a name and a number, e.g. GPU=1, not '{text}'.") from None
+        for name in ("distributed", "distributed.client", "tornado.application", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # no tracebacks: an error here is one sentence
+        try:
+            client = Client(address, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise JobError(f"no Dask scheduler at {address}: {error}") from error
+        except (TypeError, RuntimeError) as error:  # certificates are missing, or encryption is required
+            raise JobError(f"no safe way to the Dask scheduler at {address}: {error}. See SECURITY.md.") from error
+        options = {"resources": needs} if needs else {}
+        with client:
+            for path in _loose_modules(uses):
+                client.upload_file(path)
+            with client.get_executor(pure=False, retries=2, **options) as pool:
+                yield pool
+
+
+def _loose_modules(values: Sequence[object]) -> list[str]:
+    """Return the files of modules outside any package, which are not installed on the workers."""
+    names = {type(value).__module__ for value in values} | {getattr(value, "__module__", "") for value in values}
+    files = {getattr(sys.modules.get(name), "__file__", None) for name in names if name and "." not in name}
+    return sorted(path for path in files if path is not None and "site-packages" not in path)
+
+
+def shard_patches(text: str | None, n_patches: int) -> range | None:
+    """Return the patches of shard ``I/N``: I - 1, I - 1 + N, and so on."""
+    if text is None:
+        return None
+    try:
+        number, count = (int(part) for part in text.split("/"))
+    except ValueError:
+        raise InputError(f"--shard takes two integers with a slash, e.g. 3/200, not '{text}'.") from None
+    if not 1 <= number <= count:
+        raise InputError(f"--shard {text}: shards are numbered 1/{count} to {count}/{count}.")
+    return range(number - 1, n_patches, count)

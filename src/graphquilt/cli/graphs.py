@@ -8,10 +8,11 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+import graphquilt as gq
 from graphquilt.cli import app
 from graphquilt.cli.display import graph_facts, show, watching
 from graphquilt.cli.flags import Output, SourceFlags
@@ -54,31 +55,19 @@ def ingest(
     output: Output = Output(),
 ) -> None:
     """Turn an edge list into a graph folder that opens memory-mapped."""
-    from graphquilt.graph import read_edges
-    from graphquilt.jobs import Source
-
     logging.basicConfig(format="%(message)s", level=logging.INFO if sys.stderr.isatty() else logging.WARNING)
     if not edges.exists():
         raise InputError(f"{edges} does not exist.")
     if source.half_life is not None:
         raise InputError("a graph folder keeps no times: give --half-life, and the edge list, to embed or cut.")
-    origin = source.apply_to(Source(), edges)
+    origin = source.apply_to(gq.jobs.Source(), edges)
     if reading.memory is not None or edges.is_dir():
         graph = _out_of_core(origin, out, reading)
     else:
-        graph = read_edges(
-            edges,
-            columns=origin.columns,
-            directed=origin.directed,
-            n_nodes=reading.nodes,
-            header=reading.header,
-            delimiter=reading.delimiter,
-            ids=reading.ids,
-            bad_rows=origin.bad_rows,
-            duplicates=origin.duplicates,
-            features=origin.features,
-            labels=origin.labels,
-        )
+        names = ("columns", "directed", "bad_rows", "duplicates", "features", "labels")
+        options: dict[str, Any] = {name: getattr(origin, name) for name in names}
+        options |= {"header": reading.header, "delimiter": reading.delimiter, "ids": reading.ids}
+        graph = gq.read_edges(edges, n_nodes=reading.nodes, **options)
         graph = graph.largest_component()[0] if origin.largest_component else graph
         graph.save(out)
     show({"graph": str(out), **_summary(graph)}, as_json=output.json)
@@ -86,8 +75,7 @@ def ingest(
 
 def _out_of_core(origin: Source, out: Path, reading: ReadingFlags) -> Graph:
     """Build the graph folder within the memory that is allowed."""
-    from graphquilt.graph import Graph, attach, build_csr
-    from graphquilt.graph.largest import save_largest_component
+    from graphquilt.graph.files import save_largest_component
     from graphquilt.graph.reading.node_tables import add_node_tables, open_features
     from graphquilt.graph.reading.sources import TextOptions
 
@@ -96,7 +84,7 @@ def _out_of_core(origin: Source, out: Path, reading: ReadingFlags) -> Graph:
     features = open_features(origin.features)
     shape = getattr(features, "shape", None)
     with watching() as progress:
-        build_csr(
+        gq.graph.build_csr(
             edges,
             place,
             n_nodes=reading.nodes if shape is None else shape[0],
@@ -108,13 +96,13 @@ def _out_of_core(origin: Source, out: Path, reading: ReadingFlags) -> Graph:
             duplicates=origin.duplicates,
             progress=progress,
         )
-        whole = add_node_tables(Graph.open(place), features, origin.labels)
+        whole = add_node_tables(gq.Graph.open(place), features, origin.labels)
         if not origin.largest_component:
             file = None if reading.copy_features else getattr(features, "filename", None)
             if file is not None:
                 logging.info("The features stay in %s; --copy-features copies them.", file)
-            attach(out, features=whole.features if file is None else Path(file), labels=whole.labels)
-            return Graph.open(out)
+            gq.graph.attach(out, features=whole.features if file is None else Path(file), labels=whole.labels)
+            return gq.Graph.open(out)
         largest = save_largest_component(whole, out, progress=progress)
         shutil.rmtree(place)
         return largest
@@ -135,11 +123,8 @@ def _summary(graph: Graph) -> dict[str, object]:
     import numpy as np
 
     sizes = np.bincount(graph.components()) if graph.n_nodes else np.zeros(0, dtype=int)
-    return graph_facts(graph) | {
-        "components": len(sizes),
-        "largest_component": int(sizes.max()) if len(sizes) else 0,
-        "isolated_nodes": int((sizes == 1).sum()),
-    }
+    facts = {"components": len(sizes), "largest_component": int(sizes.max(initial=0))}
+    return {**graph_facts(graph), **facts, "isolated_nodes": int((sizes == 1).sum())}
 
 
 app.command(datasets_app)
@@ -151,12 +136,10 @@ DataFolder = Annotated[Path | None, Parameter(env_var="GRAPHQUILT_DATA", help="T
 @datasets_app.command(name="list")
 def list_datasets(*, data: DataFolder = None, output: Output = Output()) -> None:
     """List the named data sets, and which of them are in the folder."""
-    from graphquilt.datasets import dataset_files, dataset_names
-
     forms: dict[str, str | None] = {}
-    for name in dataset_names():
+    for name in gq.datasets.dataset_names():
         try:
-            forms[name] = "generated" if name == "blocks" else dataset_files(name, data)[0]
+            forms[name] = "generated" if name == "blocks" else gq.datasets.dataset_files(name, data)[0]
         except InputError:
             forms[name] = None
     show(forms, as_json=output.json)
@@ -165,24 +148,18 @@ def list_datasets(*, data: DataFolder = None, output: Output = Output()) -> None
 @datasets_app.command(name="show")
 def show_dataset(name: str, *, data: DataFolder = None, output: Output = Output()) -> None:
     """Read a data set and print its counts."""
-    from graphquilt.datasets import load_dataset
     from graphquilt.evaluate.pairs import count_pairs
 
-    graph = load_dataset(name, data=data)
-    counts = {
-        "nodes": graph.n_nodes,
-        "edges": count_pairs(graph, exact=False),
-        "features": 0 if graph.features is None else graph.features.shape[1],
-        "classes": 0 if graph.labels is None else len(set(graph.labels[graph.labels >= 0].tolist())),
-    }
-    show(counts, as_json=output.json)
+    graph = gq.datasets.load_dataset(name, data=data)
+    n_features = 0 if graph.features is None else graph.features.shape[1]
+    n_classes = 0 if graph.labels is None else len(set(graph.labels[graph.labels >= 0].tolist()))
+    counts = {"nodes": graph.n_nodes, "edges": count_pairs(graph, exact=False)}
+    show({**counts, "features": n_features, "classes": n_classes}, as_json=output.json)
 
 
 @datasets_app.command
 def fetch(name: str, *, data: DataFolder = None, output: Output = Output()) -> None:
     """Download a data set into the folder and verify it."""
-    from graphquilt.datasets import fetch_dataset
-
     with watching() as progress:
-        paths = [str(path) for path in fetch_dataset(name, data=data, progress=progress)]
+        paths = [str(path) for path in gq.datasets.fetch_dataset(name, data=data, progress=progress)]
     print(json.dumps(paths) if output.json else "\n".join(paths))

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+import graphquilt as gq
 from graphquilt.cli import app
-from graphquilt.cli.display import show, show_advice, watching
+from graphquilt.cli.display import show, watching
 from graphquilt.cli.flags import (
     EMBEDDER,
     RUNNING,
@@ -22,9 +23,12 @@ from graphquilt.cli.flags import (
     RecipeFlags,
     SourceFlags,
     StitchingFlags,
+    Workers,
     job_settings,
+    read_classes_of,
+    shard_patches,
 )
-from graphquilt.cli.workers import Workers, shard_patches
+from graphquilt.errors import InputError
 
 if TYPE_CHECKING:
     from graphquilt.jobs import DirectoryStore, Job, JobSettings
@@ -38,15 +42,10 @@ def _begin(
     store: DirectoryStore, settings: JobSettings, progress: ProgressCallback | None, choose_by: Path | None = None
 ) -> Job:
     """Begin or resume a job, and cut its graph."""
-    from graphquilt.jobs import Job
-
     resumed = "settings" in store
-    job = Job.begin(store, settings)
-    if choose_by is not None:
-        from graphquilt.graph.reading.node_tables import read_classes
-        from graphquilt.jobs.export import job_ids
-
-        job = job.choose(read_classes(choose_by, job_ids(job, job.n_nodes)))
+    job = gq.Job.begin(store, settings)
+    classes = read_classes_of(job, choose_by)
+    job = job if classes is None else job.choose(classes)
     if resumed:
         print(f"graphquilt: resuming {store.folder} with its settings and the flags given.", file=sys.stderr)
     n_patches, requested = job.cut(progress=progress).n_patches, job.settings.cutting.n_patches
@@ -60,12 +59,10 @@ def _begin(
 
 
 def _show_fit(facts: dict[str, object], job: Job, *, strict: bool, output: Output) -> None:
-    """Print the result of a job and what to do if the fit is bad; exit with code 3 if ``strict`` forbids it."""
-    from graphquilt.alignment import grade
-    from graphquilt.jobs import fit_advice
+    """Print the result of a job; exit with code 3 if ``strict`` forbids it."""
     from graphquilt.jobs.store import short_path
 
-    alignment, advice, word = job.alignment, fit_advice(job), grade(job.alignment)
+    alignment, word = job.alignment, gq.alignment.grade(job.alignment)
     errors = alignment.edge_errors
     result = facts | {
         "patch_edges": len(errors),
@@ -76,10 +73,9 @@ def _show_fit(facts: dict[str, object], job: Job, *, strict: bool, output: Outpu
         "embedding": short_path(str(Path(job.name) / "embedding.npy")),
     }
     if output.json:
-        show(result | {"verdict": word, "advice": [asdict(one) for one in advice]}, as_json=True)
+        show(result | {"verdict": word}, as_json=True)
     else:
         show({name: value for name, value in result.items() if value is not None}, as_json=False)
-        show_advice(advice)
     if strict and word in ("bad", "doubtful"):
         print(f"graphquilt: the fit is {word}, which --strict does not accept (exit code 3).", file=sys.stderr)
         sys.stdout.flush()
@@ -104,9 +100,7 @@ def embed(
     output: Output = Output(),
 ) -> None:
     """Embed a graph: cut, embed-patches and stitch in one command. Rerun it to resume."""
-    from graphquilt.jobs import DirectoryStore
-
-    store = DirectoryStore(out)
+    store = gq.DirectoryStore(out)
     settings = job_settings(
         store, edges=(edges, source), cutting=cutting, embedder=embedder, recipe=recipe, stitching=stitching
     )
@@ -130,20 +124,13 @@ def cut(
     source: SourceFlags = SourceFlags(),
     cutting: CuttingFlags = CuttingFlags(),
     embedder: EmbedderFlags = EmbedderFlags(),
-    data: Annotated[
-        bool, Parameter(negative="", help="Also write the data of each patch, for machines without the graph.")
-    ] = False,
     output: Output = Output(),
 ) -> None:
     """Cut a graph into overlapping patches, to embed here or on a cluster."""
-    from graphquilt.jobs import DirectoryStore
-
-    store = DirectoryStore(out)
+    store = gq.DirectoryStore(out)
     settings = job_settings(store, edges=(edges, source), cutting=cutting, embedder=embedder)
     with watching() as progress:
         job = _begin(store, settings, progress)
-        if data:
-            job.write_patches(progress=progress)
     show({"job": str(out), **job.patch_graph.summary()}, as_json=output.json)
 
 
@@ -160,9 +147,7 @@ def embed_patches(
     output: Output = Output(),
 ) -> None:
     """Embed the patches of a job, here or on a cluster. Rerun it without flags to embed what is missing."""
-    from graphquilt.jobs import Job
-
-    opened = Job.open(job)
+    opened = gq.Job.open(job)
     settings = job_settings(opened.store, embedder=embedder, recipe=recipe, stitching=stitching)
     total = settings.recipe.without_copies(settings.embedders).runs * opened.patch_graph.n_patches
     only = shard_patches(shard, total)
@@ -185,9 +170,7 @@ def stitch(
     output: Output = Output(),
 ) -> None:
     """Align the embedded patches of a job and average them into one embedding."""
-    from graphquilt.jobs import Job
-
-    opened = Job.open(job)
+    opened = gq.Job.open(job)
     opened = opened.revise(stitching.apply_to(opened.settings))
     with watching() as progress, workers.executor(len(opened.patches)) as pool:
         opened.stitch(executor=pool, progress=progress)
@@ -221,13 +204,10 @@ def update(
     output: Output = Output(),
 ) -> None:
     """Bring a job up to date with a graph that has changed; rows and frame stay. Rerun it to resume."""
-    from graphquilt.jobs import Job
-    from graphquilt.jobs import update as bring_up_to_date
-
-    opened = Job.open(job)
+    opened = gq.Job.open(job)
     n_tasks = opened.settings.recipe.runs * opened.patch_graph.n_patches
     with watching() as progress, workers.executor(n_tasks, opened.settings.embedders) as pool:
-        done = bring_up_to_date(opened, edges, **vars(change), executor=pool, progress=progress)
+        done = gq.update(opened, edges, **vars(change), executor=pool, progress=progress)
     facts = {name: value for name, value in asdict(done).items() if value is not None}
     facts["redone"] = f"{done.redone} of {facts.pop('n_patches')} patches"
     show({"job": str(job), **(asdict(done) if output.json else facts), "verdict": done.verdict}, as_json=output.json)
@@ -251,17 +231,14 @@ def align(
     output: Output = Output(),
 ) -> None:
     """Align existing embeddings, whatever their ids, and average them into one."""
-    from graphquilt.errors import InputError
-    from graphquilt.jobs import DirectoryStore, JobSettings, import_patches
-    from graphquilt.jobs.imported import ALIGN_DEFAULTS
     from graphquilt.jobs.settings import UnavailableEmbedder
+    from graphquilt.jobs.stitching import ALIGN_DEFAULTS
 
     if not files:
         raise InputError("FILES are missing; see graphquilt align --help.")
-    settings = stitching.apply_to(
-        JobSettings(embedder=UnavailableEmbedder({"name": "files"}, 1), recipe=ALIGN_DEFAULTS)
-    )
-    job = import_patches(DirectoryStore(out), list(files), settings.recipe)
+    unknown = UnavailableEmbedder({"name": "files"}, 1)
+    settings = stitching.apply_to(gq.JobSettings(embedder=unknown, recipe=ALIGN_DEFAULTS))
+    job = gq.jobs.import_patches(gq.DirectoryStore(out), list(files), settings.recipe)
     with watching() as progress, workers.executor(len(files)) as pool:
         job.stitch(executor=pool, progress=progress)
     graph = job.patch_graph

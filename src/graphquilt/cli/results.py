@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+import graphquilt as gq
 from graphquilt.cli import app
-from graphquilt.cli.display import duration, graph_facts, printable, show, show_advice, watching
-from graphquilt.cli.flags import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, job_settings
-from graphquilt.cli.workers import Workers
+from graphquilt.cli.display import duration, graph_facts, printable, show, watching
+from graphquilt.cli.flags import POSITIVE, EmbedderFlags, JobFolder, Output, RecipeFlags, Workers, job_settings
+from graphquilt.errors import InputError
 
 if TYPE_CHECKING:
     from graphquilt.jobs import Job, JobStatus
@@ -29,16 +30,15 @@ def inspect(
     output: Output = Output(),
 ) -> None:
     """Show how good a job is, what it holds and what to do next; or what a graph folder holds."""
-    from graphquilt.jobs import Job, job_status
-    from graphquilt.jobs.directory import JOB
+    from graphquilt.jobs.store import JOB
 
     if (job / "graph.json").is_file() and not (job / JOB).exists():
         _inspect_graph(job, verify=verify, output=output)
         return
     if follow:
-        _follow(Job.open(job))
-    opened = Job.open(job)
-    status = job_status(opened, verify=verify)
+        _follow(gq.Job.open(job))
+    opened = gq.Job.open(job)
+    status = gq.jobs.job_status(opened, verify=verify)
     if output.json or all:
         show(asdict(status), as_json=output.json)
     else:
@@ -59,11 +59,9 @@ def _inspect_graph(folder: Path, *, verify: bool, output: Output) -> None:
 
 def _follow(job: Job) -> None:
     """Print workers, patches per minute and time left: on one line of a terminal, or as lines of a log."""
-    from graphquilt.jobs import follow_job
-
     terminal = sys.stdout.isatty()
     interval, quiet = (1.0 if terminal else 10.0), 10.0  # seconds
-    for k, now in enumerate(follow_job(job, interval=interval)):
+    for k, now in enumerate(gq.jobs.follow_job(job, interval=interval)):
         pace = "" if now.per_minute is None else f", {now.per_minute:.3g} per minute"
         left = "" if now.seconds_left is None else f", {duration(now.seconds_left)} left"
         stage = {"cut": "cutting: ", "start": "preparing: "}.get(now.stage, "")
@@ -90,33 +88,27 @@ def _show_screen(status: JobStatus, job: Job) -> None:
     from graphquilt.jobs.store import short_path
 
     settings, patches = job.settings, status.patches or {}
-    state = (
-        f"{status.embedded} of {status.wanted} patches are embedded" if patches else "the graph is not cut into patches"
-    )
+    done = f"{status.embedded} of {status.wanted}"
+    state = f"{done} patches are embedded" if patches else "the graph is not cut into patches"
     for sentence in _verdict(status.fit) or [f"No verdict yet: {state}."]:
         print(textwrap.fill(sentence, 80))
-    path = settings.source.path
-    facts: dict[str, object] = {"job": short_path(status.job)}
-    origin = "from memory" if path is None else f"from {short_path(path)}"
-    none = "none: the job was made from embedded patches"
-    facts["edges"] = none if job.graph is None else f"{count_pairs(job.graph, exact=False)} {origin}"
+    facts: dict[str, object] = {"job": short_path(status.job), "edges": "none: the job was made from embedded patches"}
+    if job.graph is not None:
+        origin = "memory" if settings.source.path is None else short_path(settings.source.path)
+        facts["edges"] = f"{count_pairs(job.graph, exact=False)} from {origin}"
     facts["nodes"] = patches.get("n_nodes") if job.graph is None else job.graph.n_nodes
-    facts["patches"] = f"{status.embedded} of {status.wanted} embedded" if patches else "not cut yet"
+    facts["patches"] = f"{done} embedded" if patches else "not cut yet"
     facts |= {"embedder": f"{_short_name(settings.to_parameters()['embedder'])}, {settings.dim} dimensions"}
     facts |= {"signal": status.signal} if status.signal else {}
     facts |= {"recipe": f"{settings.recipe.name}, seed {settings.seed}"}
     facts |= {f"version {entry['version']}": _in_words(entry) for entry in status.history[-3:]}
     evaluation = status.records.get("evaluation")
     if evaluation is not None:
-        facts["evaluation"] = {
-            name: value for name, value in evaluation.items() if isinstance(value, float) or name == "of"
-        }
+        facts["evaluation"] = {name: x for name, x in evaluation.items() if isinstance(x, float) or name == "of"}
     if status.damaged is not None:
         facts["damaged"] = status.damaged
-    if not status.advice or (status.next != "nothing" and patches):  # else the advice says what to do
-        facts["next"] = status.next
+    facts |= {} if status.next == "nothing" else {"next": status.next}
     show(facts, as_json=False)
-    show_advice(status.advice[:2])
     print(f"More: {job.command('inspect', '--all')}   {job.command('report')}")
 
 
@@ -130,13 +122,7 @@ def _in_words(entry: dict[str, object]) -> str:
 
 def _verdict(fit: list[str]) -> list[str]:
     """Return the sentences on errors, on poorly determined rotations and directions, and on the first bad patch."""
-    poor = (
-        "The rotations hardly",
-        "Overlaps contradict",
-        "Noise may",
-        "Separate directions",
-        "The directions have not",
-    )
+    poor = "The rotations hardly", "Overlaps contradict", "Noise may", "Separate directions", "The directions have not"
     unsure = [line for line in fit[2:] if line.startswith(poor) or " is unseen on average" in line]
     patches = [line for line in fit[2:] if line.startswith("Patch ")]
     return fit[1:2] + unsure + patches[:1] or fit[:1]
@@ -161,9 +147,7 @@ def export(
     output: Output = Output(),
 ) -> None:
     """Write the embedding and node ids as .npy (for FAISS), Parquet, CSV, TSV, word2vec text or for Neo4j."""
-    from graphquilt.jobs import Job, export_embedding
-
-    path = export_embedding(Job.open(job), file, format=format, dtype=dtype, unit=unit)
+    path = gq.jobs.export_embedding(gq.Job.open(job), file, format=format, dtype=dtype, unit=unit)
     ids = path.with_suffix(".ids.npy")
     beside = {"ids": str(ids)} if (format or path.suffix.removeprefix(".")) == "npy" else {}
     show({"file": str(path), **beside, "bytes": path.stat().st_size}, as_json=output.json)
@@ -179,10 +163,7 @@ def neighbours(
     output: Output = Output(),
 ) -> None:
     """Find the exact nearest neighbours of a node in the embedding."""
-    from graphquilt.jobs import Job
-    from graphquilt.jobs import neighbours as nearest
-
-    result = nearest(Job.open(job), node, k=k, metric=metric)
+    result = gq.neighbours(gq.Job.open(job), node, k=k, metric=metric)
     pairs = list(zip(result.ids.tolist(), result.scores.tolist(), strict=True))
     if output.json:
         entries = [{"id": name, metric: round(score, 6)} for name, score in pairs]
@@ -199,7 +180,7 @@ def neighbours(
 class MapFlags:
     """What the map shows."""
 
-    colour: Path | None = None
+    colour: Annotated[Path | None, Parameter(name=["--labels", "--colour", "--color"])] = None
     """Colour by these labels: a table of ids and labels (CSV, TSV, Parquet), or one label per node (also .npy)."""
     umap: Annotated[bool, Parameter(negative="")] = False
     """Place the nodes by UMAP instead of principal components."""
@@ -222,15 +203,13 @@ def report(
     output: Output = Output(),
 ) -> None:
     """Write a self-contained HTML page: verdict, map, evaluation, cost and settings of a job."""
-    from graphquilt.jobs import Job
-    from graphquilt.report import MapOptions, write_job_report
-
     with watching() as progress:
-        path = write_job_report(Job.open(job), out, options=MapOptions(**vars(flags)), progress=progress)
+        options = gq.report.MapOptions(**vars(flags))
+        path = gq.report.write_job_report(gq.Job.open(job), out, options=options, progress=progress)
     show({"report": str(path), "bytes": path.stat().st_size}, as_json=output.json)
 
 
-@app.command(name="map", help_epilogue="Example: graphquilt map job --colour labels.csv --out map.html")
+@app.command(name="map", help_epilogue="Example: graphquilt map job --labels labels.csv --out map.html")
 def draw_map(
     job: JobFolder,
     *,
@@ -241,11 +220,9 @@ def draw_map(
     output: Output = Output(),
 ) -> None:
     """Draw the nodes of a job in the plane, coloured by labels, classes, patches or alignment error."""
-    from graphquilt.jobs import Job
-    from graphquilt.report import MapOptions, write_map
-
     with watching() as progress:
-        drawn = write_map(Job.open(job), out, options=MapOptions(**vars(flags)), progress=progress)
+        options = gq.report.MapOptions(**vars(flags))
+        drawn = gq.report.write_map(gq.Job.open(job), out, options=options, progress=progress)
     result = {"map": str(out), "bytes": out.stat().st_size, "nodes": drawn.n_nodes, "drawn": len(drawn.rows)}
     if not output.json:
         result["about"] = drawn.about
@@ -279,11 +256,9 @@ def plan(
 ) -> None:
     """Estimate CPU time, memory and disk of each stage, and what to change if it does not fit.
 
-    The embedder is measured on two patches of the job. Without a job, all stages are estimated from sizes alone:
+    Without a job, all stages are estimated from sizes alone:
     graphquilt plan --nodes 1200000 --edges 12800000 --features 768 --patches 100
     """
-    from graphquilt.errors import InputError
-    from graphquilt.jobs import Job, Sizes, plan_job, plan_sizes
     from graphquilt.jobs.options import default_patches
 
     if (job is None) == (sizes.nodes is None):
@@ -293,15 +268,14 @@ def plan(
         n_patches = sizes.patches or default_patches(sizes.nodes or 1)
         n_workers = workers.count(settings.recipe.runs * n_patches)
         counts = {"n_nodes": sizes.nodes or 1, "n_edges": sizes.edges, "n_features": sizes.features}
-        future = Sizes(**counts, n_patches=n_patches, dim=settings.dim)
-        estimate = plan_sizes(future, settings.embedders[0], recipe=settings.recipe, workers=n_workers)
+        future = gq.jobs.Sizes(**counts, n_patches=n_patches, dim=settings.dim)
+        estimate = gq.jobs.plan_sizes(future, settings.embedders[0], recipe=settings.recipe, workers=n_workers)
     else:
-        opened = Job.open(job)
+        opened = gq.Job.open(job)
         settings = job_settings(opened.store, embedder=embedder, recipe=recipe)
         settings = replace(settings, recipe=settings.recipe.without_copies(settings.embedders))
         n_workers = workers.count(settings.recipe.runs * opened.patch_graph.n_patches)
-        with watching() as progress:
-            estimate = plan_job(Job(opened.store, settings, opened.graph), workers=n_workers, progress=progress)
+        estimate = gq.jobs.plan_job(gq.Job(opened.store, settings, opened.graph), workers=n_workers)
     if output.json:
         show(asdict(estimate) | {"workers": n_workers}, as_json=True)
         return

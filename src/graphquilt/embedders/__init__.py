@@ -1,8 +1,14 @@
 """Methods that place the nodes of one graph: the built-in ones, and the contract for anybody else's."""
 
-from graphquilt.embedders.adapters import FunctionEmbedder, TransformerEmbedder, as_embedder
-from graphquilt.embedders.contract import Embedder, Fit, check_dim, checked_fit
-from graphquilt.embedders.dgi import DGI
+from graphquilt.embedders.contract import (
+    Embedder,
+    Fit,
+    FunctionEmbedder,
+    TransformerEmbedder,
+    as_embedder,
+    check_dim,
+    checked_fit,
+)
 from graphquilt.embedders.directions import BasisEncoder
 from graphquilt.embedders.network import Encoder
 from graphquilt.embedders.propagation import Propagation
@@ -17,7 +23,7 @@ from graphquilt.embedders.shared_start import (
 )
 from graphquilt.embedders.signals import Signal
 from graphquilt.embedders.svd import SVD
-from graphquilt.embedders.vgae import GAE, VGAE
+from graphquilt.embedders.vgae import DGI, GAE, VGAE
 
 __all__ = [
     "DGI",

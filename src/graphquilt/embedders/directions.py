@@ -6,7 +6,6 @@ are whole multiples of 2^-36 that double precision holds exactly, so a sum has t
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -78,8 +77,8 @@ def orthonormal(Y: AnyArray, against: AnyArray | None = None) -> Float32Array:
 class Basis:
     """The leading directions of rows H (n, w) that are known only by H' H V, by block Krylov rounds.
 
-    All blocks V and their products are kept, and the best directions of their span are taken (Musco and Musco 2015).
-    The first of the ``blocks`` (w, b) has orthonormal columns; ``products`` and ``kept`` are those of earlier rounds.
+    The best directions of the span of all ``blocks`` V (w, b) are taken (Musco and Musco 2015). The first has
+    orthonormal columns; ``products`` and ``kept`` are those of earlier rounds.
     """
 
     def __init__(self, blocks: AnyArray, products: AnyArray | None = None, kept: AnyArray | None = None) -> None:
@@ -96,16 +95,13 @@ class Basis:
     def take(self, product: AnyArray, count: int) -> None:
         """Take in H' H V for the current block V, and make the next."""
         self.products = np.hstack([self.products, np.asarray(product, dtype=np.float32)])
-        values, _ = self._ritz(count)
-        self.kept.append(float(values.sum()))
+        self.kept.append(float(self._ritz(count)[0].sum()))
         self.blocks = np.hstack([self.blocks, orthonormal(product, self.blocks)])
 
     @property
     def growth(self) -> float:
         """The share that the last round added to what the best directions keep."""
-        if len(self.kept) < 2:
-            return 1.0
-        return self.kept[-1] / max(self.kept[-2], 1e-300) - 1
+        return 1.0 if len(self.kept) < 2 else self.kept[-1] / max(self.kept[-2], 1e-300) - 1
 
     def is_settled(self, growth: float) -> bool:
         """Return whether the last round added less than this share, or there is nothing left to add."""
@@ -113,8 +109,7 @@ class Basis:
 
     def directions(self, count: int) -> Float32Array:
         """Return the best directions so far, (w, count)."""
-        _, U = self._ritz(count)
-        return np.asarray(self.blocks[:, : self.products.shape[1]] @ U.astype(np.float32))
+        return np.asarray(self.blocks[:, : self.products.shape[1]] @ self._ritz(count)[1].astype(np.float32))
 
     def _ritz(self, count: int) -> tuple[Float64Array, Float64Array]:
         T = (self.blocks[:, : self.products.shape[1]].T @ self.products).astype(np.float64)
@@ -137,9 +132,8 @@ class Basis:
 class BasisEncoder:
     """A :class:`~graphquilt.Propagation` with the start that it found on one graph; calling it embeds another graph.
 
-    ``embedder.start`` has the directions. ``shared`` is what the survey of that graph has for all patches, without the
-    tables of its far field. ``known`` has the ``ids`` of its nodes and the ``column`` of each: nodes of another graph
-    are known by their ids, and new ones join the column of most of their neighbours.
+    ``shared`` is what the survey of that graph has for all patches, without tables. ``known`` has the ``ids`` of its
+    nodes and the ``column`` of each: other nodes join the column of most of their neighbours.
     """
 
     embedder: Propagation
@@ -184,14 +178,12 @@ class BasisEncoder:
 
     def save(self, path: str | Path) -> None:
         """Write the directions, and the settings needed to apply them, to one .npz file."""
-        names = [each.name for each in dataclasses.fields(self.embedder) if each.name not in ("signal", "start")]
-        settings = {name: getattr(self.embedder, name) for name in names}
-        start = {f"start_{name}": values for name, values in (self.embedder.start or {}).items()}
+        settings = {name: value for name, value in vars(self.embedder).items() if name not in ("signal", "start")}
         description = {"format": FORMAT, "version": VERSION, "settings": settings, "signal": vars(self.embedder.signal)}
-        known = {f"known_{name}": values for name, values in self.known.items()}
-        text = json.dumps({**description, "arrays": [*start, *self.shared, *known]})
-        arrays = {"description": np.frombuffer(text.encode(), dtype=np.uint8), **start, **self.shared, **known}
-        save_arrays(Path(path), arrays)
+        start = {f"start_{name}": values for name, values in (self.embedder.start or {}).items()}
+        arrays = {**start, **self.shared, **{f"known_{name}": values for name, values in self.known.items()}}
+        text = json.dumps({**description, "arrays": [*arrays]})
+        save_arrays(Path(path), {"description": np.frombuffer(text.encode(), dtype=np.uint8), **arrays})
 
     @classmethod
     def load(cls, path: str | Path) -> BasisEncoder:

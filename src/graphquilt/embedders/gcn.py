@@ -22,6 +22,7 @@ from graphquilt.graph import Graph
 
 Context: TypeAlias = Any  # the object of autograd that carries attributes from ``forward`` to ``backward``
 Weights: TypeAlias = Mapping[str, Tensor]
+Loss: TypeAlias = Callable[[Weights], Tensor]
 
 BLOCK_ROWS = 2048  # rows of features in a block of the transposed product: their gradients fit into a core's cache
 DENSE_SHARE = 0.25  # above this share of non-zeros a dense product is faster (AVX-512, float32, 128 columns)
@@ -39,9 +40,7 @@ def on_cpu(x: Tensor) -> bool:
 
 def adjacency_with_loops(graph: Graph) -> sp.csr_array:
     """Return A + I, (n, n), symmetric by the larger of both weights; a loop of the graph keeps its weight."""
-    A = graph.adjacency
-    if graph.directed:
-        A = A.maximum(A.T).tocsr()
+    A = graph.undirected().adjacency
     loops = A.diagonal()
     A = (A + sp.diags_array(np.where(loops > 0, 0.0, 1.0))).tocsr()
     A.sort_indices()
@@ -61,13 +60,9 @@ def sparse_tensor(M: sp.csr_array, *, device: str = "cpu", dtype: torch.dtype = 
     index = torch.int32 if max(*M.shape, M.nnz) < 2**31 else torch.int64
     # Features of a job are memory maps that cannot be written to, which torch warns about: copy them.
     M = M if M.data.flags.writeable and M.indices.flags.writeable and M.indptr.flags.writeable else M.copy()
-    return torch.sparse_csr_tensor(
-        torch.as_tensor(M.indptr, dtype=index),
-        torch.as_tensor(M.indices, dtype=index),
-        torch.as_tensor(M.data, dtype=dtype),
-        size=M.shape,
-        device=device,
-    )
+    parts = ((M.indptr, index), (M.indices, index), (M.data, dtype))
+    indptr, indices, data = (torch.as_tensor(values, dtype=kind) for values, kind in parts)
+    return torch.sparse_csr_tensor(indptr, indices, data, size=M.shape, device=device)
 
 
 def multiply(A: Tensor, x: Tensor, out: Tensor | None = None) -> Tensor:
@@ -117,8 +112,7 @@ project: Callable[[Inputs, Tensor], Tensor] = _Project.apply
 class Inputs:
     """What a network gets of a graph: Â and the features, ready to be multiplied.
 
-    There are three forms: no features, where X W is W; sparse ``X`` with the transposed ``blocks``; or ``dense``, which
-    is X, or Â X if ``smoothed`` (the two products of a first layer then cost one).
+    Features are none (X W is W), sparse ``X`` with the transposed ``blocks``, or ``dense``: X, or Â X if ``smoothed``.
     """
 
     A: Tensor

@@ -41,7 +41,7 @@ def _prefetch(_context: object, array: object, _row: object, _column: object) ->
 
 
 @kernel("propagation", writes=("out",), fastmath=FAST)
-def walk_step(  # noqa: PLR0912
+def walk_step(
     inside: tuple[AnyArray, AnyArray, AnyArray],
     outside: tuple[AnyArray, AnyArray, AnyArray],
     scale: tuple[AnyArray, AnyArray],
@@ -61,7 +61,7 @@ def walk_step(  # noqa: PLR0912
     inverse, loops = scale
     a, start, columns, first = restart
     n, width = H.shape
-    last = len(indices) - 1
+    last, one = len(indices) - 1, H.dtype.type(1)
     for i in range(n):
         row, own = out[i], loops[i]
         for j in range(width):
@@ -71,23 +71,15 @@ def walk_step(  # noqa: PLR0912
             for j in range(0, width, LINE):
                 _prefetch(H, ahead, j)
             neighbour = H[indices[e]]
-            if len(weights) > 0:
-                w = weights[e]
-                for j in range(width):
-                    row[j] += w * neighbour[j]
-            else:
-                for j in range(width):
-                    row[j] += neighbour[j]
+            w = weights[e] if len(weights) > 0 else one
+            for j in range(width):
+                row[j] += w * neighbour[j]
         for e in range(ends[i], ends[i + 1]):
             far = table[clusters[e]]
-            if len(strengths) > 0:
-                w = strengths[e]
-                for j in range(width):
-                    row[j] += w * far[j]
-            else:
-                for j in range(width):
-                    row[j] += far[j]
-        c = (H.dtype.type(1) - H.dtype.type(a)) * inverse[i]
+            w = strengths[e] if len(strengths) > 0 else one
+            for j in range(width):
+                row[j] += w * far[j]
+        c = (one - H.dtype.type(a)) * inverse[i]
         for j in range(width):
             row[j] *= c
         if len(start) > 0:

@@ -13,20 +13,18 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, FloatArray
-from graphquilt.embedders.contract import Fit, check_dim
+from graphquilt.embedders.contract import Fit, Hook, check_dim
 from graphquilt.errors import FormatError, InputError, needs_extra
 from graphquilt.graph import Graph
 from graphquilt.linalg import Motions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from contextlib import AbstractContextManager
+    from collections.abc import Mapping
 
     import torch
 
-    from graphquilt.embedders.gcn import Inputs, Weights
+    from graphquilt.embedders.gcn import Inputs, Loss
     from graphquilt.embedders.training import Background
-    from graphquilt.progress import ProgressCallback
 
 Features: TypeAlias = AnyArray | sp.csr_array
 SUBSTITUTES = ("identity", "degree")
@@ -51,15 +49,13 @@ class Network:
     max_epochs, patience : int
         Training ends after ``max_epochs``, or ``patience`` epochs without a lower loss; the best weights are used.
     init_seed : int, optional
-        Seed of the initial weights; None derives it from the seed of the call. With a number, all patches with equally
-        many features start from the same weights.
+        Seed of the initial weights, equal for patches with equally many features; None takes the seed of the call.
     featureless : {"identity", "degree"} or None
         The substitute for the features of a graph that has none: one free vector per node, or a code of the degree.
     device : str
         "cpu", "cuda", "cuda:1".
     threads : int or None
-        CPU threads of torch. The default is 1: patches are embedded in parallel, and the result does not depend on
-        the number of cores. None does not change the setting of torch.
+        CPU threads of torch: 1, because patches are embedded in parallel. None does not change the setting of torch.
     motions : Motions
         The motions by which several trainings on one graph differ, which alignment has to undo.
     """
@@ -101,24 +97,14 @@ class Network:
         """Train on the graph and return its embedding, (n, dim)."""
         return self.fit(graph, seed).embedding
 
-    def fit(self, graph: Graph, seed: int, progress: ProgressCallback | None = None) -> Fit:
+    def fit(self, graph: Graph, seed: int, progress: Hook = None) -> Fit:
         """Train on the graph; return the embedding (n, dim), the loss of each epoch, and the encoder."""
         name = type(self).__name__
         with needs_extra(name, "torch"):
             import torch  # noqa: F401
         if graph.n_nodes == 0:
             raise InputError(f"{name} was given a graph without nodes; there is nothing to embed.")
-        features = self._features(graph)
-        with self._session(graph, features):
-            return self._train(graph, features, np.random.SeedSequence(seed).spawn(1)[0], progress)
-
-    def _session(self, graph: Graph, features: Features | None) -> AbstractContextManager[None]:
-        """Return the block in which torch trains on the graph."""
-        from graphquilt.embedders.training import session
-
-        width = graph.n_nodes if features is None else int(features.shape[1])
-        size = f"{graph.n_nodes} nodes with {width} features and {self._hidden} hidden units"
-        return session(self.device, self.threads, size)
+        return self._train(graph, self._features(graph), np.random.SeedSequence(seed).spawn(1)[0], progress)
 
     def _features(self, graph: Graph) -> Features | None:
         return features_of(graph, featureless=self.featureless, normalize=self._normalize, name=type(self).__name__)
@@ -129,20 +115,15 @@ class Network:
 
     def _initial(self, width: int, rng: np.random.Generator) -> dict[str, FloatArray]:
         """Return the initial weights for ``width`` features, uniform as in Glorot and Bengio (2010)."""
-        widths = [width, *[self._hidden] * (self.layers - 1), self.dim]
-        weights: dict[str, FloatArray] = {}
+        widths, weights = [width, *[self._hidden] * (self.layers - 1), self.dim], dict[str, FloatArray]()
         for layer, (rows, columns) in enumerate(pairwise(widths)):
             limit = math.sqrt(6 / (rows + columns))
-            # The outputs of the last layer start as separate layers.
-            count = self._outputs if layer == self.layers - 1 else 1
+            count = self._outputs if layer == self.layers - 1 else 1  # which start as separate layers
             parts = [rng.uniform(-limit, limit, (rows, columns)) for _ in range(count)]
-            weights[f"weight{layer}"] = np.concatenate(parts, axis=1)
-            weights[f"bias{layer}"] = np.zeros(columns * count)
+            weights |= {f"weight{layer}": np.concatenate(parts, axis=1), f"bias{layer}": np.zeros(columns * count)}
         return weights
 
-    def _loss(
-        self, graph: Graph, inputs: Inputs, generator: torch.Generator, background: Background | None
-    ) -> Callable[[Weights], torch.Tensor]:
+    def _loss(self, graph: Graph, inputs: Inputs, generator: torch.Generator, background: Background | None) -> Loss:
         """Return the loss to minimise on the graph, as a function of the weights."""
         raise NotImplementedError
 
@@ -151,7 +132,7 @@ class Network:
         graph: Graph,
         features: Features | None,
         seeds: np.random.SeedSequence,
-        progress: ProgressCallback | None = None,
+        progress: Hook = None,
         *,
         initial: Mapping[str, AnyArray] | None = None,
         background: Background | None = None,
@@ -160,20 +141,20 @@ class Network:
         import torch
 
         from graphquilt.embedders.gcn import encode, inputs_of, normalized_adjacency
-        from graphquilt.embedders.training import Parameters, train
+        from graphquilt.embedders.training import Parameters, session, train
 
-        dtype = getattr(torch, self.dtype)
+        dtype, width = getattr(torch, self.dtype), graph.n_nodes if features is None else int(features.shape[1])
         first, second = (int(state) for state in seeds.generate_state(2, np.uint64) >> np.uint64(1))
         if initial is None:
-            rng = np.random.default_rng(first if self.init_seed is None else self.init_seed)
-            initial = self._initial(graph.n_nodes if features is None else int(features.shape[1]), rng)
-        parameters = Parameters(initial, device=self.device, dtype=dtype)
-        inputs = inputs_of(normalized_adjacency(graph), features, smooth=self._smooth, device=self.device, dtype=dtype)
-        loss = self._loss(graph, inputs, torch.Generator().manual_seed(second), background)
-        losses = train(parameters, loss, self, progress=progress)
-        with torch.no_grad():
-            weights = parameters.views(parameters.flat.cpu().clone())
-            X = encode(inputs, parameters.named)[:, : self.dim].cpu().numpy().copy()
+            initial = self._initial(width, np.random.default_rng(first if self.init_seed is None else self.init_seed))
+        with session(self.device, self.threads, f"{graph.n_nodes} nodes, {width} features and {self._hidden} hidden"):
+            parameters, A = Parameters(initial, device=self.device, dtype=dtype), normalized_adjacency(graph)
+            inputs = inputs_of(A, features, smooth=self._smooth, device=self.device, dtype=dtype)
+            loss = self._loss(graph, inputs, torch.Generator().manual_seed(second), background)
+            losses = train(parameters, loss, self, progress=progress)
+            with torch.no_grad():
+                weights = parameters.views(parameters.flat.cpu().clone())
+                X = encode(inputs, parameters.named)[:, : self.dim].cpu().numpy().copy()
         return Fit(X, losses, self._encoder(graph, {name: value.numpy() for name, value in weights.items()}))
 
     def _encoder(self, graph: Graph, weights: Mapping[str, AnyArray]) -> Encoder:
@@ -203,9 +184,7 @@ class Encoder:
                 raise InputError(f"layer {k} of an encoder does not fit the others; its arrays have shapes {shapes}.")
         kinds = {np.asarray(value).dtype for value in self.weights.values()}
         if len(kinds) != 1 or not kinds <= {np.dtype(np.float32), np.dtype(np.float64)}:
-            raise InputError(
-                f"the weights of an encoder are all float32 or all float64, not {sorted(map(str, kinds))}."
-            )
+            raise InputError(f"the weights of an encoder are all float32 or float64, not {sorted(map(str, kinds))}.")
         width = shapes[f"weight{depth - 1}"][1]
         if not isinstance(self.dim, int | np.integer) or not 1 <= self.dim <= width:
             raise InputError(f"an encoder with {width} outputs has 1 to {width} dimensions, not {self.dim!r:.50}.")
@@ -263,9 +242,7 @@ class Encoder:
         if metadata.get("format") != FORMAT:
             raise FormatError(f"{path} holds {len(weights)} arrays but was not written by Encoder.save.")
         if metadata.get("version") != str(VERSION):
-            raise FormatError(
-                f"{path} has encoder format {metadata.get('version')}; this graphquilt reads format {VERSION}."
-            )
+            raise FormatError(f"{path} has encoder format {metadata.get('version')}; graphquilt reads {VERSION}.")
         try:
             settings = json.loads(metadata["settings"])
             return cls(weights=weights, **{name: settings[name] for name in SETTINGS})
@@ -281,23 +258,18 @@ def check_substitute(featureless: str | None, name: str) -> None:
 
 
 def degree_features(graph: Graph) -> sp.csr_array:
-    """Return log(1 + degree) and a one-hot code of its binary order of magnitude, (n, 33).
-
-    The width does not depend on the graph, so an encoder trained on one graph can be applied to another.
-    """
-    degrees = graph.degrees
+    """Return log(1 + degree) and a one-hot code of its binary order of magnitude, (n, 33), as wide for any graph."""
+    degrees, n = graph.degrees, graph.n_nodes
     bucket = np.minimum(np.frexp(degrees.astype(np.float64))[1], DEGREE_BUCKETS - 1)
-    n = graph.n_nodes
     data = np.column_stack([np.log1p(degrees), np.ones(n)]).astype(np.float32).ravel()
     columns = np.column_stack([np.zeros(n, dtype=np.int32), 1 + bucket.astype(np.int32)]).ravel()
     return sp.csr_array((data, columns, np.arange(0, 2 * n + 1, 2)), shape=(n, 1 + DEGREE_BUCKETS))
 
 
 def features_of(graph: Graph, *, featureless: str | None, normalize: bool, name: str) -> Features | None:
-    """Return the features to train on, (n, f) dense or CSR, or None for the identity.
+    """Return the features to train on, (n, f) dense or CSR, or None for the identity; ``name`` is that of the embedder.
 
-    A graph without features gets the substitute ``featureless``; None makes that an error, which states the ``name``
-    of the embedder. ``normalize`` divides every row by its sum, unless there is a negative value.
+    A graph without features gets a substitute. ``normalize`` divides every row by its sum, if no value is negative.
     """
     source = graph.features
     if source is None or source.shape[1] == 0:

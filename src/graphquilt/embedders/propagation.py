@@ -8,19 +8,18 @@ from typing import ClassVar
 import numpy as np
 
 from graphquilt.arrays import AnyArray, Float32Array
-from graphquilt.embedders.contract import Fit, check_dim
-from graphquilt.embedders.direction import cover_of_patch, double_cover, folded, mean_coupling
+from graphquilt.embedders.contract import Fit, Hook, check_dim
 from graphquilt.embedders.directions import BasisEncoder, grid_product, leading
 from graphquilt.embedders.shared_start import Arrays, FarField, Survey, agree
 from graphquilt.embedders.signals import FEATURE_PARTS, Parts, Signal, feature_width, signal_parts, spread_signal, times
 from graphquilt.embedders.survey import after_round, follow_graph, round_product, survey_graph
-from graphquilt.embedders.walks import Block
+from graphquilt.embedders.walks import Block, cover_of_patch, double_cover, folded, mean_coupling
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph
 from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg import Motions
 from graphquilt.patches import CoarseGraph, coarse_graph
-from graphquilt.progress import ProgressCallback, report
+from graphquilt.progress import report
 
 BASIS = 256  # directions that wide features are reduced to first, at least
 PRODUCT_ROWS = 1 << 14  # that are multiplied by the directions at once
@@ -66,13 +65,10 @@ class Propagation:
     weight, and the embedding is H V Σ^(power - 1) with the leading right singular vectors V of all parts side by side
     and their singular values Σ.
 
-    Inside a patch the walk is exact. An edge that leaves it leads to the average over a far cluster, which
-    :meth:`survey` computes by walking between clusters. A directed graph is made undirected by the larger of both
-    weights. A node with neither edges nor features lies at the origin. The seed does not matter.
-
-    With ``directed``, the walk is that on the bipartite graph of sources and targets, in which u → v joins u as a
-    source with v as a target, and a weak edge (a tenth of the mean weight) joins both rows of a node. Clusters are
-    those of the undirected graph. There is no encoder.
+    Inside a patch the walk is exact; an edge that leaves it leads to the average over a far cluster. A directed graph
+    is made undirected by the larger of both weights. A node with neither edges nor features lies at the origin. The
+    seed does not matter. With ``directed``, the walk is that on the bipartite graph in which u → v joins u as a source
+    with v as a target, and a weak edge (a tenth of the mean weight) joins both rows of a node; there is no encoder.
 
     Examples
     --------
@@ -117,9 +113,8 @@ class Propagation:
         shapes_fit = V.ndim == 2 and V.shape[1] == self.n_directions and scale.shape == (self.n_directions,)
         if not shapes_fit or any(each.dtype.kind != "f" or not np.isfinite(each).all() for each in (V, scale)):
             raise InputError(
-                f"a shared start of Propagation has finite directions and a scale, one column for each of "
-                f"{self.n_directions} dimensions; these are {V.dtype} {V.shape} and {scale.dtype} {scale.shape}. Make "
-                "the start again."
+                f"a shared start of Propagation has finite directions and a scale, a column for each of "
+                f"{self.n_directions} dimensions, not {V.dtype} {V.shape}, {scale.dtype} {scale.shape}: make it again."
             )
 
     @property
@@ -147,11 +142,9 @@ class Propagation:
         return True
 
     def survey(self, graph: Graph, seed: int, *, clusters: CoarseGraph | None = None, cut: bool = True) -> Survey:  # noqa: ARG002
-        """Return what patches need to know of the whole graph.
+        """Return the far ``cluster``, ``degree``, ``loop``, ``column`` and ``role`` of each node, and arrays for all.
 
-        For each node this is its far ``cluster``, its ``degree`` and ``loop``, the ``column`` of its membership, its
-        ``role``, and whether it is ``sampled``; for all patches, the reduction of the features, the walk between far
-        clusters as tables, and the gain of each membership.
+        These are the walk between far clusters as tables, the gain of each column, and reduced features.
         """
         cut = cut and clusters is not None and self.far_field
         members = graph.undirected()
@@ -172,8 +165,8 @@ class Propagation:
     def follow(self, graph: Graph, before: Survey, clusters: CoarseGraph | None, *, renew: bool = True) -> Survey:
         """Return the survey of a graph that has changed, in the frame of the survey ``before``.
 
-        Columns, their gains and the reduction of the features stay; ``before`` has -1 as the ``column`` of new nodes,
-        which join their neighbours. Degrees and roles follow the graph, and with ``renew`` the tables of the far field.
+        Columns, their gains and the reduction of the features stay; new nodes, with -1 as ``column``, join their
+        neighbours. Degrees and roles follow the graph, and with ``renew`` the tables of the far field.
         """
         if self.directed:
             raise InputError("a job of Propagation(directed=True) cannot be updated. Embed the graph in a new folder.")
@@ -244,13 +237,7 @@ class Propagation:
         return replace(self, start={**start, "share": np.array(values.sum() / max(np.trace(M), 1e-300))})
 
     def fit(
-        self,
-        graph: Graph,
-        seed: int,
-        progress: ProgressCallback | None = None,
-        *,
-        far: FarField | None = None,
-        kept: Arrays | None = None,
+        self, graph: Graph, seed: int, progress: Hook = None, *, far: FarField | None = None, kept: Arrays | None = None
     ) -> Fit:
         """Embed the graph; the result has an encoder. Without a shared start, the frame is that of this graph alone."""
         if not self.complete:
@@ -328,7 +315,7 @@ class Propagation:
         return None if far is None else far.shared.get("basis")
 
     def _project(
-        self, graph: Graph, far: FarField | None, parts: Parts, V: Float32Array, progress: ProgressCallback | None
+        self, graph: Graph, far: FarField | None, parts: Parts, V: Float32Array, progress: Hook
     ) -> tuple[Float32Array, Float32Array]:
         """Return H V for the rows H of all parts, without keeping them, and facts."""
         products = {name: np.zeros((graph.n_nodes, V.shape[1]), dtype=np.float32) for name in parts}

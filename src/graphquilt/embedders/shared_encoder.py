@@ -41,16 +41,11 @@ def ego_nets(graph: Graph, seed: int, *, n_nodes: int) -> Int64Array:
 
 def sample_of(graph: Graph, nodes: Int64Array, features: Features) -> dict[str, AnyArray]:
     """Return the subgraph of the nodes and their features as named arrays."""
-    part = Graph(graph.adjacency).subgraph(nodes)
-    rows = sp.csr_array(features[nodes])
-    return {
-        "indptr": np.asarray(part.indptr),
-        "indices": np.asarray(part.indices),
-        "features_data": rows.data.astype(np.float32),
-        "features_indices": rows.indices.astype(np.int32),
-        "features_indptr": rows.indptr.astype(np.int64),
-        "width": np.array(rows.shape[1]),
-    }
+    part, rows = Graph(graph.adjacency).subgraph(nodes), sp.csr_array(features[nodes])
+    arrays = {"indptr": part.indptr, "indices": part.indices, "width": np.array(rows.shape[1])}
+    kinds = {"data": np.float32, "indices": np.int32, "indptr": np.int64}
+    packed = {f"features_{name}": getattr(rows, name).astype(kind) for name, kind in kinds.items()}
+    return {name: np.asarray(array) for name, array in {**arrays, **packed}.items()}
 
 
 def add_samples(total: Arrays, more: Arrays) -> dict[str, AnyArray]:
@@ -59,12 +54,10 @@ def add_samples(total: Arrays, more: Arrays) -> dict[str, AnyArray]:
         _check_sample(sample)
     widths = [int(sample["width"]) for sample in (total, more)]
     if widths[0] != widths[1]:
-        raise InputError(
-            f"the patches have {min(widths)} to {max(widths)} features; a shared start needs the same ones everywhere."
-        )
+        raise InputError(f"the patches have {min(widths)} to {max(widths)} features; a shared start needs the same.")
     n = len(total["indptr"]) - 1
-    joined: dict[str, AnyArray] = {"width": total["width"]}
-    joined["indices"] = np.concatenate([total["indices"].astype(np.int64), more["indices"].astype(np.int64) + n])
+    indices = np.concatenate([total["indices"].astype(np.int64), more["indices"].astype(np.int64) + n])
+    joined: dict[str, AnyArray] = {"width": total["width"], "indices": indices}
     for name in ("features_data", "features_indices"):
         joined[name] = np.concatenate([total[name], more[name]])
     for name in ("indptr", "features_indptr"):
@@ -76,8 +69,7 @@ def sample_graph(sample: Arrays) -> Graph:
     """Return a sample as a graph with features."""
     _check_sample(sample)
     graph = Graph.from_arrays(np.asarray(sample["indptr"]), np.asarray(sample["indices"]), None)
-    data, indices, indptr = (np.asarray(sample[f"features_{part}"]) for part in ("data", "indices", "indptr"))
-    return Graph(graph.adjacency, csr_of(data, indices, indptr, (graph.n_nodes, int(sample["width"]))))
+    return Graph(graph.adjacency, csr_of(*_csr(sample, "features"), (graph.n_nodes, int(sample["width"]))))
 
 
 def _check_sample(sample: Arrays) -> None:
@@ -90,8 +82,7 @@ def feature_counts(features: Features) -> FloatArray:
     """Return how many nodes have each feature, (f,)."""
     if isinstance(features, sp.csr_array):
         return np.bincount(features.indices, minlength=features.shape[1]).astype(np.float64)
-    counts: FloatArray = np.count_nonzero(features, axis=0).astype(np.float64)
-    return counts
+    return np.asarray(np.count_nonzero(features, axis=0), dtype=np.float64)
 
 
 def weight_sums(encoder: Arrays, names: Sequence[str]) -> dict[str, AnyArray]:
@@ -147,9 +138,9 @@ def with_far_clusters(graph: Graph, far: FarField, X: Features) -> tuple[sp.csr_
     check_far_clusters(far, k)  # compiled products do not look at what they are given
     weights = np.ones(len(far.clusters)) if far.weights is None else np.asarray(far.weights)
     out = sp.csr_array((weights, np.asarray(far.clusters), np.asarray(far.indptr)), shape=(n, k))
-    between = _matrix(shared, "between", (k, k))
+    between = sp.csr_array(_csr(shared, "between"), shape=(k, k))
     whole = sp.csr_array(sp.block_array([[A, out], [None, between]], format="csr"))
-    means = _matrix(shared, "features", (k, X.shape[1]))
+    means = sp.csr_array(_csr(shared, "features"), shape=(k, X.shape[1]))
     both = sp.vstack([X, means], format="csr") if sp.issparse(X) else np.vstack([X, means.toarray()]).astype(X.dtype)
     return _normalise(whole, np.concatenate([own, shared["degree"]])), both
 
@@ -159,6 +150,6 @@ def _normalise(A: sp.csr_array, degree: Float64Array) -> sp.csr_array:
     return sp.csr_array(sp.diags_array(scale) @ A @ sp.diags_array(scale))
 
 
-def _matrix(shared: Arrays, name: str, shape: tuple[int, int]) -> sp.csr_array:
-    parts = (np.asarray(shared[f"{name}_{part}"]) for part in ("data", "indices", "indptr"))
-    return sp.csr_array(tuple(parts), shape=shape)
+def _csr(arrays: Arrays, name: str) -> tuple[AnyArray, AnyArray, AnyArray]:
+    data, indices, indptr = (np.asarray(arrays[f"{name}_{part}"]) for part in ("data", "indices", "indptr"))
+    return data, indices, indptr

@@ -1,41 +1,36 @@
 """SharedStart: how an embedder gives all patches one frame before they are embedded.
 
 The whole graph, if it is available, is surveyed once. Then, round by round, every patch prepares something and keeps
-it, contributes a sum of it, and the sums of all patches make the next start. Sums do not depend on how nodes are
-divided among patches, or on who adds them up.
+it, contributes a sum of it, and the sums of all patches, in whatever order, make the next start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self, TypeGuard, runtime_checkable
+from typing import Protocol, Self, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 
 from graphquilt.arrays import AnyArray, IntArray
-from graphquilt.embedders.contract import Embedder, Fit
+from graphquilt.embedders.contract import Embedder, Fit, Hook
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.linalg import Motions
 from graphquilt.patches import CoarseGraph
-from graphquilt.progress import ProgressCallback
 
 Arrays = Mapping[str, AnyArray]
+Part: TypeAlias = "tuple[Graph, FarField]"
 
 
 @dataclass(frozen=True, eq=False)
 class Survey:
     """What an embedder knows about the whole graph.
 
-    Attributes
-    ----------
-    nodes : mapping of str to array
-        One row per node; a patch gets the rows of its nodes. An entry ``cluster`` is the far cluster of each node.
-    shared : mapping of str to array
-        The same for all patches, for example a table with one row per far cluster. An entry ``targets`` asks for
-        edges with their direction, and is the number of the first far cluster of targets. An entry ``sample`` lists
-        nodes that decide the start, as one patch with a far field; the other patches are then walked only once.
+    ``nodes`` has arrays with one row per node, of which a patch gets its own; an entry ``cluster`` is the far
+    cluster of each. ``shared`` has arrays that are the same for all patches. In it an entry ``targets`` asks for edges
+    with their direction, and is the number of the first far cluster of targets; an entry ``sample`` lists nodes that
+    decide the start, as one patch with a far field, and the other patches are then walked only once.
     """
 
     nodes: Arrays = field(default_factory=dict)
@@ -44,18 +39,12 @@ class Survey:
 
 @dataclass(frozen=True, eq=False)
 class FarField:
-    """What a patch knows of the rest of the graph: near by exactly, far away on average.
+    """What a patch knows of the rest of the graph, which has ``n_nodes``: near by exactly, far away on average.
 
-    Attributes
-    ----------
-    n_nodes : int
-        Nodes of the whole graph.
-    nodes, shared : mapping of str to array
-        The rows of the survey for the nodes of the patch, and what it has for all patches.
-    indptr, clusters, weights : arrays
-        The edges that leave the patch in CSR form: the far clusters of each node's neighbours outside. Without weights
-        every edge counts 1. Where direction is kept, k rows of edges out of the patch are followed by k rows of edges
-        into it.
+    ``nodes`` has the rows of the survey for the nodes of the patch, and ``shared`` what it has for all patches.
+    ``indptr``, ``clusters`` and ``weights`` are the edges that leave the patch in CSR form: the far clusters of each
+    node's neighbours outside. Without weights every edge counts 1. Where direction is kept, k rows of edges out of the
+    patch are followed by k rows of edges into it.
     """
 
     n_nodes: int
@@ -71,9 +60,7 @@ class FarField:
         return cls(n_nodes, survey.nodes, survey.shared, np.zeros(n_nodes + 1, dtype=np.int64))
 
 
-def cut_patch(
-    graph: Graph, nodes: IntArray, survey: Survey, *, backwards: Graph | None = None
-) -> tuple[Graph, FarField]:
+def cut_patch(graph: Graph, nodes: IntArray, survey: Survey, *, backwards: Graph | None = None) -> Part:
     """Return the subgraph of some nodes, and what it knows of the rest; ``backwards`` has directed edges reversed."""
     cluster = np.asarray(survey.nodes.get("cluster", np.empty(0, dtype=np.int32)))
     if "cluster" in survey.nodes and (cluster.shape != (graph.n_nodes,) or cluster.dtype.kind not in "iu"):
@@ -88,74 +75,55 @@ def cut_patch(
         indptr = np.concatenate([indptr, indptr[-1] + into[0][1:]])
         clusters, weights = np.concatenate([clusters, into[1]]), np.concatenate([weights, into[2]])
     rows = {name: np.asarray(array[nodes]) for name, array in survey.nodes.items()}
-    return part, FarField(
-        graph.n_nodes, rows, survey.shared, indptr, clusters, None if graph.weights is None else weights
-    )
+    strengths = None if graph.weights is None else weights
+    return part, FarField(graph.n_nodes, rows, survey.shared, indptr, clusters, strengths)
 
 
 @runtime_checkable
 class SharedStart(Embedder, Protocol):
     """An embedder that agrees on a frame before patches are embedded: a frozen dataclass with a field ``start``.
 
-    A start takes one or more rounds. In each, every patch calls :meth:`prepare` and keeps the result,
-    :meth:`contribute` sums it up, :meth:`add` adds the sums of all patches, and :meth:`combine` returns the embedder
-    for the next round, until it is ``complete``. :func:`graphquilt.testing.check_embedder` checks all of it.
+    In each round every patch calls :meth:`prepare` and keeps the result, :meth:`contribute` sums it up, :meth:`add`
+    adds the sums of all patches, and :meth:`combine` returns the embedder for the next, until it is ``complete``.
     """
 
     @property
     def start(self) -> Arrays | None:
         """What is agreed on so far; None before the first round."""
-        ...
 
     @property
     def complete(self) -> bool:
         """Whether patches can be embedded, or another round is needed."""
-        ...
 
     @property
     def motions_started(self) -> Motions:
         """The motions that stay free with a shared start."""
-        ...
 
     def starts_on(self, graph: Graph) -> bool:
         """Return whether patches of this graph can have a shared start."""
-        ...
 
     def survey(self, graph: Graph, seed: int, *, clusters: CoarseGraph | None = None, cut: bool = True) -> Survey:
         """Return what patches need to know of the whole graph; one that is not ``cut`` needs no far field."""
-        ...
 
     def prepare(self, graph: Graph, seed: int, *, far: FarField | None = None) -> dict[str, AnyArray]:
         """Return what a patch keeps for itself in this round."""
-        ...
 
     def contribute(self, kept: Arrays) -> dict[str, AnyArray]:
         """Return what a patch adds, made of what it keeps."""
-        ...
 
     def add(self, total: Arrays | None, arrays: Arrays) -> dict[str, AnyArray]:
         """Return the sum of ``total``, what some patches contributed, and of what one more contributes."""
-        ...
 
     def combine(self, total: Arrays, seed: int) -> Self:
         """Return the embedder for the next round, made of the sum over all patches."""
-        ...
 
     def finish(self, kept: Arrays) -> Fit | None:
         """Embed a patch by what it prepared in the last round; None if that is not enough."""
-        ...
 
     def fit(
-        self,
-        graph: Graph,
-        seed: int,
-        progress: ProgressCallback | None = None,
-        *,
-        far: FarField | None = None,
-        kept: Arrays | None = None,
+        self, graph: Graph, seed: int, progress: Hook = None, *, far: FarField | None = None, kept: Arrays | None = None
     ) -> Fit:
         """Embed the graph; ``kept`` is what it prepared in the last round."""
-        ...
 
 
 def shares_start(embedder: Embedder, graph: Graph | None = None) -> TypeGuard[SharedStart]:
@@ -164,18 +132,15 @@ def shares_start(embedder: Embedder, graph: Graph | None = None) -> TypeGuard[Sh
 
 
 def free_motions(embedder: Embedder, *, start: bool = False) -> Motions:
-    """Return the motions that the embeddings are free in, which alignment has to undo.
+    """Return the motions that the embeddings are free in, by default rotation and translation, as in the paper.
 
-    An embedder without ``motions`` is taken to be free in rotation and translation, as in the paper. With ``start``,
-    patches get a shared start if the embedder has one.
+    With ``start``, patches get a shared start if the embedder has one.
     """
     motions = getattr(embedder, "motions", Motions())
     if start and shares_start(embedder):
         motions = embedder.motions_started
     if not isinstance(motions, Motions):
-        raise InputError(
-            f"motions of {embedder!r} must be a graphquilt.Motions, such as Motions(scale=True), not {motions!r}."
-        )
+        raise InputError(f"motions of {embedder!r} must be Motions, such as Motions(scale=True), not {motions!r}.")
     return motions
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -26,6 +27,7 @@ ROLES = 3  # columns of role
 NAMED = ("features", "edges", "own_features", "classes", "links")  # signals besides the default
 MOST_SPREAD = 4.0  # standard deviations: roles further from the mean are clipped
 ROWS = 8192  # of features that are read at once
+NODES = 1 << 20  # for which numbers in double precision are held at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,11 +131,10 @@ class Signal:
         'clusters 1 (no features), role 0.003'
         """
         parts = self.weights(features=features, share=share)
-        notes = {"clusters": "" if features else " (no features)"}
+        note = "" if features else " (no features)"
         if features and self.doubt:
-            clear = "clear" if share >= 0.75 else "noisy"
-            notes["clusters"] = f" (features are {clear}: 128 directions keep {share:.0%})"
-        return ", ".join(f"{name} {weight:.3g}{notes.get(name, '')}" for name, weight in parts.items())
+            note = f" (features are {'clear' if share >= 0.75 else 'noisy'}: 128 directions keep {share:.0%})"
+        return ", ".join(f"{name} {weight:.3g}{note if name == 'clusters' else ''}" for name, weight in parts.items())
 
     def scale(self, values: Float64Array) -> Float64Array:
         """Return what each direction is multiplied by, for the eigenvalues (d,) of the second moment, descending.
@@ -173,11 +174,9 @@ def signal_parts(signal: Signal, graph: Graph, far: FarField | None, basis: AnyA
             f"the {graph.n_nodes} nodes have no features, and no survey tells which clusters of the whole graph "
             "they are in, so they have nothing in common with other patches; pass the survey of the whole graph."
         )
-    total, end, parts = sum(weights[part] for part in widths), 0, {}
-    for part, part_width in widths.items():
-        parts[part] = Part(end, part_width, math.sqrt(weights[part] / total))
-        end += part_width
-    return parts
+    total, ends = sum(weights[part] for part in widths), accumulate(widths.values())
+    lengths = {part: math.sqrt(weights[part] / total) for part in widths}
+    return {part: Part(end - w, w, lengths[part]) for (part, w), end in zip(widths.items(), ends, strict=True)}
 
 
 def spread_signal(
@@ -185,8 +184,8 @@ def spread_signal(
 ) -> tuple[Float32Array, Float32Array]:
     """Give ``take`` all blocks of the signal, each with its first column; return the lengths and the facts.
 
-    The lengths (n, parts) are what the rows of each part are multiplied by. The facts are the share of the walk
-    that leaves the patch, and that share by how little is known of where it leads.
+    The lengths (n, parts) are what the rows of each part are multiplied by, the facts the share of the walk that leaves
+    the patch, and that share by how little is known of where it leads.
     """
     shared: Arrays = {} if far is None else far.shared
     tables = [shared[name] for name in ("feature_tables", "column_tables") if name in shared]
@@ -285,22 +284,28 @@ def row_scale(graph: Graph) -> Float32Array:
     """Return what gives each row of the features unit length, (n,): 0 for rows of zeros; refuse infinite values."""
     X = graph.features
     assert X is not None
-    squares = np.zeros(X.shape[0])
-    if isinstance(X, sp.csr_array):
-        filled = np.flatnonzero(np.diff(X.indptr))
-        if len(filled):
-            squares[filled] = np.add.reduceat(np.square(X.data, dtype=np.float64), X.indptr[filled])
-    else:
-        for a in range(0, X.shape[0], ROWS):
-            part = X[a : a + ROWS].astype(np.float64)
-            squares[a : a + ROWS] = np.einsum("ij,ij->i", part, part)
-    bad = np.flatnonzero(~np.isfinite(squares))
-    if len(bad):
+    scale = np.empty(X.shape[0], dtype=np.float32)
+    n_bad, first_bad = 0, 0
+    for a in range(0, X.shape[0], NODES):
+        part = X[a : a + NODES]
+        if isinstance(part, sp.csr_array):
+            squares = np.zeros(part.shape[0])
+            filled = np.flatnonzero(np.diff(part.indptr))
+            if len(filled):
+                squares[filled] = np.add.reduceat(np.square(part.data, dtype=np.float64), part.indptr[filled])
+        else:
+            blocks = (part[b : b + ROWS].astype(np.float64) for b in range(0, len(part), ROWS))
+            squares = np.concatenate([np.einsum("ij,ij->i", block, block) for block in blocks])
+        bad = np.flatnonzero(~np.isfinite(squares))
+        if len(bad):
+            n_bad, first_bad = n_bad + len(bad), first_bad if n_bad else a + int(bad[0])
+        scale[a : a + NODES] = inverse_lengths(squares)
+    if n_bad:
         raise InputError(
-            f"the features of {len(bad)} of {len(squares)} nodes are not finite, the first is node {bad[0]}; "
+            f"the features of {n_bad} of {len(scale)} nodes are not finite, the first is node {first_bad}; "
             "replace those values, for example by the mean of their column."
         )
-    return inverse_lengths(squares)
+    return scale
 
 
 def check_features(graph: Graph) -> None:
@@ -313,9 +318,7 @@ def check_features(graph: Graph) -> None:
     first = X[:1].toarray() if isinstance(X, sp.csr_array) else X[:1]
     if n > 1 and (zero or all((rows == first).all() for rows in dense)):
         state = "zero, or too small to tell from zero" if zero else "the same"
-        raise InputError(
-            f"the features of all {n} nodes are {state}; leave them out, or give features that tell nodes apart."
-        )
+        raise InputError(f"the features of all {n} nodes are {state}: leave them out, or give some that differ.")
 
 
 def inverse_lengths(squares: AnyArray) -> Float32Array:
@@ -329,8 +332,9 @@ def role_rows(graph: Graph) -> tuple[Float32Array, Float64Array]:
 
     The columns are log(1 + degree), its mean over a node and its neighbours, and the mean of that.
     """
-    own = np.log1p(graph.degrees).astype(np.float32)[:, None]
-    near, second = (H.copy() for H in walk_in(graph).of_values(own, None, restart=0.0, steps=2))
-    role = np.hstack([own, near, second])
-    moments = np.stack([role.mean(axis=0, dtype=np.float64), role.std(axis=0, dtype=np.float64)])
-    return role, moments
+    role = np.empty((graph.n_nodes, ROLES), dtype=np.float32)
+    role[:, 0] = np.log1p(graph.degrees)
+    own = np.ascontiguousarray(role[:, :1])
+    for step, H in enumerate(walk_in(graph).of_values(own, None, restart=0.0, steps=2), 1):
+        role[:, step] = H[:, 0]
+    return role, np.stack([role.mean(axis=0, dtype=np.float64), role.std(axis=0, dtype=np.float64)])

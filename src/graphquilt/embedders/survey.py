@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, BoolArray, Float32Array, Int64Array
+from graphquilt.arrays import AnyArray, BoolArray, Float32Array, Float64Array, Int64Array
 from graphquilt.embedders.directions import Basis, grid_product, leading, orthonormal
 from graphquilt.embedders.shared_start import Arrays, Survey, check_clusters
 from graphquilt.embedders.signals import (
     FEATURE_PARTS,
+    NODES,
     ROWS,
     check_features,
     feature_width,
@@ -162,22 +164,26 @@ def _columns(embedder: Propagation, graph: Graph, far: CoarseGraph | None) -> tu
         count = max(FEWEST, min(max(USUAL, n // CLUSTER), ENTRIES // n))
     count = max(min(count, len(linked) // SMALLEST), 1)
     if is_large(graph) and far is not None:
-        labels = merge_clusters(far, min(count, far.k))[far.clusters][linked]
+        columns = merge_clusters(far, min(count, far.k)).astype(np.int32)[far.clusters]
+        labels: AnyArray = columns if len(linked) == n else columns[linked]
     else:
         labels = default_partitioner(count)(graph if len(linked) == n else graph.subgraph(linked))
-    labels = np.unique(labels, return_inverse=True)[1]
-    column[linked] = labels
-    return column, (np.bincount(labels) / len(linked)).astype(np.float32)
+    count_of = np.bincount(labels)
+    column[linked] = (np.cumsum(count_of > 0) - 1).astype(np.int32)[labels]
+    return column, (count_of[count_of > 0] / len(linked)).astype(np.float32)
 
 
 def in_sample(n: int, count: int) -> BoolArray:
     """Return which of n nodes are in a sample of about ``count``: those whose hashed number is small enough."""
     if n <= count:
         return np.ones(n, dtype=bool)
-    bits = np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # splitmix64 (Steele et al. 2014)
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (bits ^ (bits >> np.uint64(31))) < np.uint64(count / n * 2.0**64)
+    chosen = np.empty(n, dtype=bool)
+    for a in range(0, n, NODES):  # splitmix64 (Steele et al. 2014)
+        bits = np.arange(a + 1, min(a + NODES, n) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        chosen[a : a + NODES] = (bits ^ (bits >> np.uint64(31))) < np.uint64(count / n * 2.0**64)
+    return chosen
 
 
 class FarTables:
@@ -189,9 +195,9 @@ class FarTables:
 
     def __init__(self, coarse: CoarseGraph, degree: Float32Array, loop: Float32Array) -> None:
         self.clusters, self.k = np.asarray(coarse.clusters), coarse.k
-        self.degree = degree.astype(np.float64)
+        self.degree = degree
         self.linked = degree > loop  # no edge leads to other nodes, so they are in no average
-        loops = np.bincount(self.clusters, weights=loop * self.linked, minlength=self.k)
+        loops = self._sum(lambda a, b: (loop[a:b] * self.linked[a:b], self.clusters[a:b]), self.k)
         between = sp.csr_array(coarse.between + sp.diags_array(loops))
         volume = np.asarray(between.sum(axis=1), dtype=np.float64).ravel()
         self.volume = np.where(volume > 0, volume, 1.0)
@@ -202,10 +208,21 @@ class FarTables:
 
     def of_columns(self, column: AnyArray, count: int, block: int) -> AnyArray:
         """Return the tables of memberships in ``count`` columns before each step, float16 (steps + 1, k, count)."""
-        known = np.flatnonzero(column >= 0)
-        entries = (self.degree[known], (self.clusters[known], column[known]))
-        M = sp.csr_array(entries, shape=(self.k, count)).toarray() / self.volume[:, None]
+
+        def members(first: int, last: int) -> tuple[AnyArray, AnyArray]:  # nodes in no column weigh nothing
+            own = column[first:last]
+            return self.degree[first:last] * (own >= 0), self.clusters[first:last].astype(np.int64) * count + own
+
+        M = self._sum(members, self.k * count).reshape(self.k, count) / self.volume[:, None]
         return self.tables(M.astype(np.float32), np.float16, restart=WALK_RESTART, steps=WALK_STEPS, block=block)
+
+    def _sum(self, part: Callable[[int, int], tuple[AnyArray, AnyArray]], count: int) -> Float64Array:
+        """Return the sums (count,) of values by place, which ``part`` gives for the nodes first..last-1."""
+        total = np.zeros(count)
+        for a in range(0, len(self.clusters), NODES):
+            values, places = part(a, min(a + NODES, len(self.clusters)))
+            np.add.at(total, np.maximum(places, 0), values.astype(np.float64))
+        return total
 
     def tables(self, M: Float32Array, kind: type, *, restart: float, steps: int, block: int) -> AnyArray:
         """Return the averages before each step of a walk that begins with the averages M (k, w), (steps + 1, k, w)."""
@@ -220,10 +237,12 @@ class FarTables:
     def averages(self, X: Features, scale: Float32Array) -> Features:
         """Return the averages of D^-1/2 X over far clusters, weighted by degree, (k, w), dense or sparse as X is."""
         n = X.shape[0]
-        weight = (np.sqrt(self.degree) / self.volume[self.clusters] * scale * self.linked).astype(np.float32)
 
         def members(first: int, last: int) -> sp.csr_array:  # the weights of some nodes in their clusters
-            entries = (weight[first:last], (self.clusters[first:last], np.arange(last - first)))
+            own = self.clusters[first:last]
+            weight = np.sqrt(self.degree[first:last].astype(np.float64)) / self.volume[own]
+            weight = (weight * scale[first:last] * self.linked[first:last]).astype(np.float32)
+            entries = (weight, (own, np.arange(last - first)))
             return sp.csr_array(entries, shape=(self.k, last - first))
 
         if isinstance(X, sp.csr_array):
@@ -269,9 +288,10 @@ class NearlySpread:
         strengths = np.ones(len(entries)) if graph.weights is None else graph.weights[entries]
         ends = np.concatenate([[0], np.cumsum(counts)])
         out = sp.csr_array((strengths, far.clusters[graph.indices[entries]], ends), shape=(len(rows), far.k))
-        loops = far.degree[rows] - np.asarray(out.sum(axis=1)).ravel()
+        degree = far.degree[rows].astype(np.float64)
+        loops = degree - np.asarray(out.sum(axis=1)).ravel()
         own = sp.csr_array((loops, (np.arange(len(rows)), far.clusters[rows])), shape=out.shape)
-        root = 1 / np.sqrt(far.degree[rows])
+        root = 1 / np.sqrt(degree)
         self.out = sp.csr_array(sp.diags_array(root) @ sp.csr_array(out + own)).astype(np.float32)
 
     def times(self, V: Float32Array) -> Float32Array:

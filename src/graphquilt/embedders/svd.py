@@ -36,12 +36,9 @@ class SVD:
     With M = (D + I)^-1/2 (A + I) (D + I)^-1/2 and its ``dim`` leading singular vectors U and values Σ, node u lies at
     row u of U Σ^steps. So x_u · x_v approximates the inner product of rows u and v of M^steps, which depends only on
     what lies within ``steps`` edges of u and v: two patches agree on it wherever they agree on those edges, and their
-    scale is not free.
-
-    Each connected component has a singular vector (D + I)^1/2 1 of value 1. Together they only say which component a
-    node belongs to. The first column is their sum, (D + I)^1/2 1 of the whole graph, and the others are left out. So a
-    node without edges lies on the first axis. Columns that the graph does not have are 0. A directed graph is made
-    undirected by the larger of both weights. The seed is not used: the result is always the same.
+    scale is not free. Of the singular vectors (D + I)^1/2 1 of the components, which have the value 1, only the sum is
+    kept, as the first column: a node without edges lies on the first axis. Columns that the graph does not have are 0.
+    A directed graph is made undirected by the larger of both weights. The seed is not used.
 
     Examples
     --------
@@ -66,9 +63,7 @@ class SVD:
 
     def __call__(self, graph: Graph, seed: int) -> Float64Array:  # noqa: ARG002
         """Return the embedding (n, dim)."""
-        A = graph.adjacency
-        if graph.directed:
-            A = sp.csr_array(A.maximum(A.T))
+        A = graph.undirected().adjacency
         degree = np.asarray(A.sum(axis=1), dtype=np.float64).ravel() + 1
         X = np.zeros((graph.n_nodes, self.dim))
         X[:, 0] = np.sqrt(degree / degree.sum())
@@ -84,8 +79,7 @@ def _leading(A: sp.csr_array, degree: AnyArray, dim: int, tol: float) -> tuple[F
     """Return the ``dim`` largest squares of singular values, beside the trivial ones, and their vectors."""
     from scipy.sparse.csgraph import connected_components
 
-    n = len(degree)
-    count, label = connected_components(A, directed=False)
+    n, (count, label) = len(degree), connected_components(A, directed=False)
     root = np.sqrt(degree) / np.sqrt(np.bincount(label, weights=degree))[label]
     trivial = sp.csr_array((root, (np.arange(n), label)), shape=(n, count))  # (D + I)^1/2 1 on each component
     k = min(dim, n - trivial.shape[1])

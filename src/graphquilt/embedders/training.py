@@ -6,9 +6,9 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,11 +16,12 @@ from torch import Tensor
 
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array
 from graphquilt.embedders import kernels
-from graphquilt.embedders.gcn import Context, Inputs, Weights, finish, on_cpu
+from graphquilt.embedders.contract import Hook
+from graphquilt.embedders.gcn import Context, Inputs, Loss, Weights, finish, on_cpu
 from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.graph import Graph
-from graphquilt.linalg import roc_auc
-from graphquilt.progress import ProgressCallback, report
+from graphquilt.linalg.ranking import roc_auc
+from graphquilt.progress import report
 
 if TYPE_CHECKING:
     from graphquilt.embedders.network import Network
@@ -34,8 +35,7 @@ _original = 1
 def threads(count: int | None) -> Iterator[None]:
     """Let torch use ``count`` threads inside the block; None leaves the number unchanged.
 
-    The number belongs to the calling thread, but a new thread starts with the number that was set last anywhere. All
-    concurrent blocks therefore restore the number that the first of them replaced.
+    A new thread starts with the number that was set last anywhere: all concurrent blocks restore the first one's.
     """
     global _users, _original  # noqa: PLW0603
     if count is None:
@@ -54,23 +54,18 @@ def threads(count: int | None) -> Iterator[None]:
             torch.set_num_threads(_original)
 
 
-def check_device(name: str) -> None:
-    """Refuse a device that this machine does not have."""
-    kind, _, number = name.partition(":")
-    if kind not in {"cpu", "cuda"}:
-        raise InputError(f"the device {name!r} is not known; choose 'cpu' or 'cuda' (or 'cuda:1' …).")
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if kind == "cuda" and int(number or 0) >= count:
-        raise InputError(
-            f"the device {name!r} is not available: torch {torch.__version__} finds {count} CUDA devices. "
-            "Use device='cpu', or install a torch built for CUDA and check the driver."
-        )
-
-
 @contextmanager
 def session(device: str, thread_count: int | None, size: str) -> Iterator[None]:
     """Check the device, limit the threads inside the block, and explain what to reduce if memory runs out."""
-    check_device(device)
+    kind, _, number = device.partition(":")
+    if kind not in {"cpu", "cuda"}:
+        raise InputError(f"the device {device!r} is not known; choose 'cpu' or 'cuda' (or 'cuda:1' …).")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if kind == "cuda" and int(number or 0) >= count:
+        raise InputError(
+            f"the device {device!r} is not available: torch {torch.__version__} finds {count} CUDA devices. "
+            "Use device='cpu', or install a torch built for CUDA and check the driver."
+        )
     with threads(thread_count):
         try:
             yield
@@ -90,7 +85,7 @@ class Parameters:
         self.flat = torch.as_tensor(joined, dtype=dtype, device=device).clone()
         self.named = {name: view.requires_grad_(True) for name, view in self.views(self.flat).items()}
 
-    def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+    def views(self, flat: Tensor) -> dict[str, Tensor]:
         """Return the named views of a flat vector."""
         parts = torch.split(flat, [math.prod(shape) for shape in self.shapes.values()])
         return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
@@ -102,10 +97,10 @@ class Adam:
     def __init__(self, parameters: Parameters, *, lr: float, weight_decay: float = 0.0) -> None:
         self.lr, self.weight_decay, self.epoch = lr, weight_decay, 0
         self.weights = [view.detach() for view in parameters.named.values()]
-        flats = [torch.zeros_like(parameters.flat) for _ in range(3)]
+        flats = (torch.zeros_like(parameters.flat) for _ in range(3))
         self.first, self.second, self.spare = ([*parameters.views(flat).values()] for flat in flats)
 
-    def step(self, gradients: Iterable[torch.Tensor]) -> None:
+    def step(self, gradients: Iterable[Tensor]) -> None:
         """Move the weights by one step, given one gradient for each; the gradients may be overwritten."""
         self.epoch += 1
         size = -self.lr / (1 - 0.9**self.epoch)
@@ -119,17 +114,8 @@ class Adam:
             w.addcdiv_(m, spare, value=size)
 
 
-def train(
-    parameters: Parameters,
-    loss_of: Callable[[Mapping[str, torch.Tensor]], torch.Tensor],
-    network: Network,
-    *,
-    progress: ProgressCallback | None = None,
-) -> Float64Array:
-    """Minimise ``loss_of(named weights)`` by the settings of ``network``; return the losses.
-
-    The best weights are left in ``parameters``.
-    """
+def train(parameters: Parameters, loss_of: Loss, network: Network, *, progress: Hook = None) -> Float64Array:
+    """Minimise the loss by the settings of ``network``; leave the best weights in ``parameters``, return the losses."""
     best, best_loss, waited = parameters.flat.clone(), math.inf, 0
     adam = Adam(parameters, lr=network.lr, weight_decay=network.weight_decay)
     leaves = [*parameters.named.values()]
@@ -164,22 +150,15 @@ SPREAD = -7046029254386353131  # multiplying by this odd 64-bit number spreads t
 
 def undirected_edges(graph: Graph) -> Int64Array:
     """Return each edge once, (2, m) with first row < second row, without loops."""
-    rows = np.repeat(np.arange(graph.n_nodes), graph.degrees)
-    columns = np.asarray(graph.indices, dtype=np.int64)
-    if not graph.directed:
-        upper = rows < columns
-        return np.stack([rows[upper], columns[upper]])
-    other = rows != columns
-    low, high = np.minimum(rows, columns)[other], np.maximum(rows, columns)[other]
-    keys = np.unique(low * graph.n_nodes + high)
-    return np.stack(np.divmod(keys, max(graph.n_nodes, 1)))
+    graph = graph.undirected()
+    rows, columns = np.repeat(np.arange(graph.n_nodes), graph.degrees), np.asarray(graph.indices, dtype=np.int64)
+    return np.stack([rows, columns])[:, rows < columns]
 
 
 class NonEdges:
-    """Uniform samples of pairs that no edge joins.
+    """Uniform samples of pairs that no edge joins; in a dense graph all are listed.
 
-    Random pairs that turn out to be edges are replaced by new ones. A hash table with one byte per slot rules out
-    nearly every pair; only the others are searched for among the edges. In a dense graph all non-edges are listed.
+    Pairs that are edges are replaced. A hash table rules out nearly all; only the others are searched for.
     """
 
     def __init__(self, edges: Int64Array, n_nodes: int) -> None:
@@ -188,7 +167,7 @@ class NonEdges:
         self.n_pairs = pairs - edges.shape[1]
         keys = np.sort(edges[0] * n_nodes + edges[1])
         self.keys = torch.as_tensor(keys)
-        self.listed: torch.Tensor | None = None
+        self.listed: Tensor | None = None
         if pairs <= 4 * edges.shape[1]:
             candidates = np.stack(np.triu_indices(n_nodes, 1)).astype(np.int64)
             free = ~np.isin(candidates[0] * n_nodes + candidates[1], keys, assume_unique=True)
@@ -199,11 +178,11 @@ class NonEdges:
         self.table = torch.zeros(2**bits, dtype=torch.bool)
         self.table[self._slots(self.keys)] = True
 
-    def _slots(self, keys: torch.Tensor) -> torch.Tensor:
-        slots: torch.Tensor = ((keys * SPREAD) >> self.shift) & self.mask
+    def _slots(self, keys: Tensor) -> Tensor:
+        slots: Tensor = ((keys * SPREAD) >> self.shift) & self.mask
         return slots
 
-    def sample(self, count: int, generator: torch.Generator) -> torch.Tensor:
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
         """Sample ``count`` pairs with replacement, (2, count); none if every pair is an edge."""
         if self.n_pairs == 0 or count == 0:
             return torch.zeros(2, 0, dtype=torch.int64)
@@ -212,12 +191,11 @@ class NonEdges:
         pairs = torch.randint(self.n_nodes, (2, count), generator=generator)
         again = self._find_edges(pairs)
         while len(again):
-            fresh = torch.randint(self.n_nodes, (2, len(again)), generator=generator)
-            pairs[:, again] = fresh
+            pairs[:, again] = fresh = torch.randint(self.n_nodes, (2, len(again)), generator=generator)
             again = again[self._find_edges(fresh)]
         return pairs
 
-    def _find_edges(self, pairs: torch.Tensor) -> torch.Tensor:
+    def _find_edges(self, pairs: Tensor) -> Tensor:
         """Return the positions of the pairs that are edges or loops."""
         low, high = torch.minimum(pairs[0], pairs[1]), torch.maximum(pairs[0], pairs[1])
         keys = low * self.n_nodes + high
@@ -272,10 +250,15 @@ reconstruction_loss: Callable[[Tensor, Tensor, Tensor], Tensor] = _Reconstructio
 class Background:
     """Nodes outside a patch that stay where they are while it is trained."""
 
-    places: Tensor  # (k, dim): first the far ends of edges that leave the patch, then a sample of the whole graph
-    leaving: Tensor  # (2, m): the edges that leave the patch, each from a node of it to the number of a far end
+    places: Any  # (k, dim): first the far ends of edges that leave the patch, then a sample of the whole graph
+    leaving: Any  # (2, m): the edges that leave the patch, each from a node of it to the number of a far end
     n_far: int  # places that are far ends
     share: float  # of the whole graph that the patch is: this share of the non-edges is sampled inside it
+
+    def on(self, device: str, dtype: torch.dtype) -> Background:
+        """Return it with tensors on a device."""
+        places, leaving = torch.as_tensor(self.places, dtype=dtype).to(device), torch.as_tensor(self.leaving).to(device)
+        return replace(self, places=places, leaving=leaving)
 
     def edges(self, inside: Tensor, n_nodes: int) -> Tensor:
         """Return the edges inside the patch and those that leave it; far ends are numbered from n_nodes."""
@@ -284,9 +267,9 @@ class Background:
 
     def others(self, count: int, non_edges: NonEdges, generator: torch.Generator) -> Tensor:
         """Sample non-edges in the proportion of the whole graph; far pairs are not compared with its edges."""
-        sampled = len(self.places) - self.n_far
+        n, sampled = non_edges.n_nodes, len(self.places) - self.n_far
         n_inside = round(count * self.share) if sampled else count
-        inside, n = non_edges.sample(n_inside, generator), non_edges.n_nodes
+        inside = non_edges.sample(n_inside, generator)
         near = torch.randint(n, (count - n_inside,), generator=generator)
         far = torch.randint(max(sampled, 1), (count - n_inside,), generator=generator) + n + self.n_far
         return torch.cat([inside, torch.stack([near, far])], dim=1)
@@ -304,10 +287,9 @@ def reconstruction(
 ) -> Tensor:
     """Return the loss of a graph auto-encoder whose encoder returned ``out`` (Kipf and Welling 2016).
 
-    The decoder is the inner product. If ``out`` has 2 ``dim`` columns, the auto-encoder is variational: the first half
-    is a mean, the other the logarithm of a standard deviation, which is limited to ``MAX_LOG_STD``. It decodes a sample
-    of N(mean, std²), and adds the divergence from N(0, 1), KL = ½ Σ (mean² + std² - 1 - 2 log std), averaged over nodes
-    and divided by their number once more. With a ``background``, pairs that leave the patch count as well.
+    If ``out`` has 2 ``dim`` columns, the auto-encoder is variational: they are a mean and the logarithm of a standard
+    deviation. It decodes a sample of N(mean, std²), and adds the divergence KL = ½ Σ (mean² + std² - 1 - 2 log std),
+    averaged over nodes and divided by their number once more. With a ``background``, pairs that leave count as well.
     """
     count, n = 2 * negatives * edges.shape[1], len(out)
     sample = non_edges.sample if background is None else partial(background.others, non_edges=non_edges)
@@ -324,18 +306,16 @@ def reconstruction(
     return reconstruction_loss(Z.contiguous(), edges, others) + penalty
 
 
-def infomax(inputs: Inputs, generator: torch.Generator) -> Callable[[Weights], Tensor]:
-    """Return the loss of deep graph infomax (Veličković et al. 2019), which tells features from shuffled features.
+def infomax(inputs: Inputs, generator: torch.Generator) -> Loss:
+    """Return the loss of deep graph infomax: the means of -log σ(H W s) and of -log(1 - σ(shuffled W s)), added.
 
-    A bilinear discriminator W tells true rows H from shuffled rows, given a summary s = σ(mean of H): the loss is the
-    mean of -log σ(H W s) plus the mean of -log(1 - σ(shuffled W s)).
+    A discriminator W tells true rows H from those of shuffled features, given a summary s = σ(mean of H).
     """
     softplus = torch.nn.functional.softplus
 
     def loss(weights: Weights) -> Tensor:
         order = torch.randperm(inputs.n_nodes, generator=generator).to(weights["weight0"].device)
-        # Shuffling rows commutes with multiplying by weights, so one product is enough for both.
-        product = inputs.project(weights["weight0"])
+        product = inputs.project(weights["weight0"])  # enough for both: shuffling rows commutes with it
         H, shuffled = (finish(inputs, weights, P) for P in (product, product.index_select(0, order)))
         direction = weights["discriminator"] @ torch.sigmoid(H.mean(dim=0))
         return softplus(-(H @ direction)).mean() + softplus(shuffled @ direction).mean()

@@ -1,8 +1,9 @@
-"""VGAE and GAE: graph auto-encoders with an inner-product decoder (Kipf and Welling 2016)."""
+"""Graph networks that are trained: VGAE and GAE (Kipf and Welling 2016), and DGI (Veličković et al. 2019)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -10,20 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray
-from graphquilt.embedders.contract import Fit
+from graphquilt.embedders import shared_encoder as shared
+from graphquilt.embedders.contract import Fit, Hook
 from graphquilt.embedders.network import Encoder, Features, Network
-from graphquilt.embedders.shared_encoder import (
-    add_samples,
-    add_weights,
-    average,
-    ego_nets,
-    far_clusters,
-    feature_counts,
-    sample_graph,
-    sample_of,
-    weight_sums,
-    with_far_clusters,
-)
 from graphquilt.embedders.shared_start import Arrays, FarField, Survey, check_clusters
 from graphquilt.errors import InputError, needs_extra
 from graphquilt.graph import Graph
@@ -33,9 +23,8 @@ from graphquilt.patches import CoarseGraph
 if TYPE_CHECKING:
     import torch
 
-    from graphquilt.embedders.gcn import Inputs, Weights
+    from graphquilt.embedders.gcn import Inputs, Loss, Weights
     from graphquilt.embedders.training import Background
-    from graphquilt.progress import ProgressCallback
 
 # Of the training that resumes from a shared start: encoders that are averaged must not move far apart, and classify
 # better if large weights are penalised; those that are not reconstruct edges better the longer they are trained.
@@ -60,16 +49,14 @@ class GAE(Network):
     blend : float
         With a shared start: 0 embeds all patches by the average of their encoders, which classifies best, 1 each by its
         own, and values between by a mixture; 0.75 reconstructs edges best. Training resumes from the start for at most
-        120 epochs with 0 and 200 otherwise. With 0, if ``weight_decay`` is 0, there is a penalty of 0.002 on the
-        weights, or less if the rows of the features have a mean squared length below 20.
+        120 epochs with 0 and 200 otherwise. With 0 and without ``weight_decay`` there is a penalty of at most 0.002.
     start : mapping, optional
         The shared start, which :meth:`combine` makes.
 
     Notes
     -----
     The loss is the mean of -log σ(z_u·z_v) over the edges plus the mean of -log(1 - σ(z_u·z_v)) over sampled
-    non-edges, which are new in every epoch. The nodes of a graph without edges get the finite coordinates of the
-    initial weights.
+    non-edges, which are new in every epoch. A graph without edges gets the coordinates of the initial weights.
 
     Examples
     --------
@@ -121,50 +108,44 @@ class GAE(Network):
             return Survey(nodes)
         check_clusters(clusters, graph.undirected())
         far = clusters.clusters
-        return Survey({**nodes, "cluster": far}, far_clusters(A, degree, self._shared_features(graph), far))
+        return Survey({**nodes, "cluster": far}, shared.far_clusters(A, degree, self._shared_features(graph), far))
 
     def prepare(self, graph: Graph, seed: int, *, far: FarField | None = None) -> dict[str, AnyArray]:
         """Return some ego nets of a patch, and in the second round the encoder that was trained on it."""
         features = self._shared_features(graph)
         if self.start is None:
             n_nodes = graph.n_nodes if far is None else far.n_nodes
-            return sample_of(graph, ego_nets(graph, seed, n_nodes=n_nodes), features)
+            return shared.sample_of(graph, shared.ego_nets(graph, seed, n_nodes=n_nodes), features)
         weights, losses = self._resume(graph, seed, far)
-        return {**weights, "counts": feature_counts(features), "losses": losses}
+        return {**weights, "counts": shared.feature_counts(features), "losses": losses}
 
     def contribute(self, kept: Arrays) -> dict[str, AnyArray]:
         """Return the ego nets, or the weights of the encoder as whole numbers, those of each feature by its count."""
         if self.start is None:
             return {name: np.asarray(values) for name, values in kept.items()}
-        return weight_sums(kept, self._names)
+        return shared.weight_sums(kept, self._names)
 
     def add(self, total: Arrays | None, arrays: Arrays) -> dict[str, AnyArray]:
         """Return all ego nets as one graph, or the sum of weights."""
         if total is None:
             return dict(arrays)
-        return add_samples(total, arrays) if self.start is None else add_weights(total, arrays)
+        return shared.add_samples(total, arrays) if self.start is None else shared.add_weights(total, arrays)
 
     def combine(self, total: Arrays, seed: int) -> Self:
         """Return the embedder with an encoder trained on all ego nets, or with the average of the encoders."""
         if self.start is None:
-            sample = sample_graph(total)
+            sample = shared.sample_graph(total)
             decay = self._decay(sample)
             fit = self._seed_encoder(sample, seed, decay)
             assert isinstance(fit.encoder, Encoder)
             first = {f"seed_{name}": np.asarray(value) for name, value in fit.encoder.weights.items()}
             facts = {"sample": fit.embedding, "decay": np.array(decay), "step": np.array(1)}
             return replace(self, start={**first, **facts})
-        after = {f"mean_{name}": value for name, value in average(total, self._names, self.dtype).items()}
+        after = {f"mean_{name}": value for name, value in shared.average(total, self._names, self.dtype).items()}
         return replace(self, start={**self.start, **after, "step": np.array(2)})
 
     def fit(
-        self,
-        graph: Graph,
-        seed: int,
-        progress: ProgressCallback | None = None,
-        *,
-        far: FarField | None = None,
-        kept: Arrays | None = None,
+        self, graph: Graph, seed: int, progress: Hook = None, *, far: FarField | None = None, kept: Arrays | None = None
     ) -> Fit:
         """Train on the graph; with a shared start, resume from it and see the far clusters around the patch."""
         if self.start is None:
@@ -188,7 +169,7 @@ class GAE(Network):
         encoder = self._encoder(graph, weights)
         if far is None or "degree" not in far.nodes:
             return encoder(graph)
-        return encoder.encode(*with_far_clusters(graph, far, self._shared_features(graph)))
+        return encoder.encode(*shared.with_far_clusters(graph, far, self._shared_features(graph)))
 
     def _seed_encoder(self, sample: Graph, seed: int, decay: float) -> Fit:
         """Train several encoders on the sample for a while, and the best of them to the end, with more patience."""
@@ -197,15 +178,13 @@ class GAE(Network):
         epochs = min(self.max_epochs, _TRIAL)
         own = replace(self, featureless=None, weight_decay=decay, max_epochs=epochs)
         features = own._features(sample)
-        with own._session(sample, features):
-            seeds = np.random.SeedSequence(seed)
-            trials = (own._train(sample, features, child) for child in seeds.spawn(_SEEDS))
-            best = max(trials, key=lambda fit: reconstruction_score(sample, fit.embedding, seed))
-            if epochs == self.max_epochs:
-                return best
-            assert isinstance(best.encoder, Encoder)
-            patient = replace(own, patience=_PATIENCE * self.patience, max_epochs=self.max_epochs - epochs)
-            return patient._train(sample, features, np.random.SeedSequence(seed), initial=best.encoder.weights)
+        trials = (own._train(sample, features, child) for child in np.random.SeedSequence(seed).spawn(_SEEDS))
+        best = max(trials, key=lambda fit: reconstruction_score(sample, fit.embedding, seed))
+        if epochs == self.max_epochs:
+            return best
+        assert isinstance(best.encoder, Encoder)
+        patient = replace(own, patience=_PATIENCE * self.patience, max_epochs=self.max_epochs - epochs)
+        return patient._train(sample, features, np.random.SeedSequence(seed), initial=best.encoder.weights)
 
     def _decay(self, sample: Graph) -> float:
         """Return the penalty on the weights, which grows with the features, as the weights shrink with them."""
@@ -234,40 +213,27 @@ class GAE(Network):
         return features
 
     def _resume(
-        self, graph: Graph, seed: int, far: FarField | None, progress: ProgressCallback | None = None
+        self, graph: Graph, seed: int, far: FarField | None, progress: Hook = None
     ) -> tuple[dict[str, AnyArray], Float64Array]:
         """Train on a patch from the seed encoder; return the weights and the losses."""
-        import torch
-
         from graphquilt.embedders.training import Background
 
         assert self.start is not None
-        n, device, features = graph.n_nodes, self.device, self._shared_features(graph)
-        n_nodes = n if far is None else far.n_nodes
-        first = self._of_start("seed")
+        n, features, first = graph.n_nodes, self._shared_features(graph), self._of_start("seed")
         places = self._encode(graph, first, far)[n:]
         leaving = np.empty((2, 0), dtype=np.int64)
         if far is not None and len(places):
             leaving = np.stack([np.repeat(np.arange(n), np.diff(far.indptr)), np.asarray(far.clusters, dtype=np.int64)])
         outside = np.concatenate([places, np.asarray(self.start["sample"])])
         epochs = min(self.max_epochs, _OWN_EPOCHS if self.blend else _EPOCHS)
-        decay = float(self.start.get("decay", self.weight_decay))
-        resumed = replace(self, weight_decay=decay, max_epochs=epochs)
-        with self._session(graph, features):
-            background = Background(
-                torch.as_tensor(outside, dtype=getattr(torch, self.dtype)).to(device),
-                torch.as_tensor(leaving).to(device),
-                len(places),
-                n / max(n_nodes, 1),
-            )
-            seeds = np.random.SeedSequence(seed)
-            fit = resumed._train(graph, features, seeds, progress, initial=first, background=background)
+        resumed = replace(self, weight_decay=float(self.start.get("decay", self.weight_decay)), max_epochs=epochs)
+        background = Background(outside, leaving, len(places), n / max(n if far is None else far.n_nodes, 1))
+        seeds = np.random.SeedSequence(seed)
+        fit = resumed._train(graph, features, seeds, progress, initial=first, background=background)
         assert isinstance(fit.encoder, Encoder)
         return dict(fit.encoder.weights), fit.losses
 
-    def _loss(
-        self, graph: Graph, inputs: Inputs, generator: torch.Generator, background: Background | None
-    ) -> Callable[[Weights], torch.Tensor]:
+    def _loss(self, graph: Graph, inputs: Inputs, generator: torch.Generator, background: Background | None) -> Loss:
         import torch
 
         from graphquilt.embedders.gcn import encode
@@ -276,6 +242,7 @@ class GAE(Network):
         pairs = undirected_edges(graph)
         non_edges, edges = NonEdges(pairs, graph.n_nodes), torch.as_tensor(pairs).to(self.device)
         if background is not None:
+            background = background.on(self.device, getattr(torch, self.dtype))
             edges = background.edges(edges, graph.n_nodes)
 
         def loss(weights: Weights) -> torch.Tensor:
@@ -287,15 +254,12 @@ class GAE(Network):
 
 @dataclass(frozen=True)
 class VGAE(GAE):
-    """A variational graph auto-encoder; the embedding is the mean.
-
-    Takes the parameters of :class:`GAE`.
+    """A variational graph auto-encoder with the parameters of :class:`GAE`; the embedding is the mean.
 
     Notes
     -----
     The loss is that of :class:`GAE` on a sample of N(mean, std²), plus the divergence from N(0, 1) averaged over nodes
-    and divided by their number once more. The logarithm of std is limited to 10. The nodes of a graph without edges
-    move towards the origin, and their coordinates are finite.
+    and divided by their number once more. The logarithm of std is limited to 10.
 
     Examples
     --------
@@ -305,3 +269,35 @@ class VGAE(GAE):
     """
 
     _outputs: ClassVar[int] = 2  # the mean and the logarithm of the standard deviation
+
+
+@dataclass(frozen=True)
+class DGI(Network):
+    """Deep graph infomax: one GCN layer with a PReLU, trained to tell the graph from one with shuffled features.
+
+    Takes the parameters of :class:`~graphquilt.embedders.network.Network`. Features that are not negative are divided
+    by the sum of their row. A graph without features is an error unless ``featureless`` names a substitute.
+
+    Examples
+    --------
+    >>> path = Graph(sp.diags_array([np.ones(9), np.ones(9)], offsets=[-1, 1]), np.eye(10))
+    >>> DGI(3, max_epochs=5)(path, 0).shape
+    (10, 3)
+    """
+
+    layers: int = 1
+    _smooth: ClassVar[bool] = False
+    _normalize: ClassVar[bool] = True
+
+    def _initial(self, width: int, rng: np.random.Generator) -> dict[str, FloatArray]:
+        weights = super()._initial(width, rng)
+        for layer in range(self.layers):
+            weights[f"slope{layer}"] = np.full(len(weights[f"bias{layer}"]), 0.25)
+        limit = 1 / math.sqrt(self.dim)
+        weights["discriminator"] = rng.uniform(-limit, limit, (self.dim, self.dim))
+        return weights
+
+    def _loss(self, graph: Graph, inputs: Inputs, generator: torch.Generator, background: Background | None) -> Loss:  # noqa: ARG002
+        from graphquilt.embedders.training import infomax
+
+        return infomax(inputs, generator)

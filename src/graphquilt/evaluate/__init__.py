@@ -5,9 +5,10 @@ from graphquilt.evaluate.classification import (
     InvariantLogistic,
     Split,
     classification_accuracy,
+    edge_classification_accuracy,
+    edge_embeddings,
     random_splits,
 )
-from graphquilt.evaluate.edges import edge_classification_accuracy, edge_embeddings
 from graphquilt.evaluate.links import (
     LinkRanking,
     cosine,
@@ -22,7 +23,7 @@ from graphquilt.evaluate.links import (
 from graphquilt.evaluate.pairs import hold_out_edges, sample_non_edges
 from graphquilt.evaluate.positions import procrustes_error
 from graphquilt.evaluate.quality import EvaluationOptions, Quality, quality
-from graphquilt.linalg import average_precision, hits_at, mean_reciprocal_rank, roc_auc
+from graphquilt.linalg.ranking import average_precision, hits_at, mean_reciprocal_rank, roc_auc
 
 __all__ = [
     "Classifier",

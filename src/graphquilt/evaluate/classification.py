@@ -1,9 +1,11 @@
-"""Classify nodes by their positions over many random splits; the default classifier ignores axes, origin and scale."""
+"""Classify nodes and edges over many random splits; the default classifier ignores axes, origin and scale."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import pairwise
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,14 @@ from graphquilt.evaluate.positions import checked_embedding, checked_labels
 
 _MEMORY = 6  # pairs of step and gradient change that L-BFGS keeps
 _STEPS = 1000
+Combine = Literal["hadamard", "mean", "l1", "l2"] | Callable[[FloatArray, FloatArray], FloatArray]
+
+_OPERATORS: dict[str, Callable[[FloatArray, FloatArray], FloatArray]] = {
+    "hadamard": lambda A, B: A * B,
+    "mean": lambda A, B: (A + B) / 2,
+    "l1": lambda A, B: np.abs(A - B),
+    "l2": lambda A, B: (A - B) ** 2,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +100,7 @@ def _usable_nodes(labels: Int64Array, per_class: int, skip_small: bool) -> tuple
     names = names[~small]
     if len(names) < 2:
         raise InputError(
-            f"{len(names)} classes have more than {per_class} labelled nodes, among {int((labels >= 0).sum())}; a "
-            "classifier needs at least two."
+            f"{len(names)} classes have more than {per_class} labelled nodes; a classifier needs at least two."
         )
     nodes = np.flatnonzero(np.isin(labels, names))
     return nodes, np.searchsorted(names, labels[nodes])
@@ -134,8 +143,7 @@ class InvariantLogistic:
     .. math:: \frac1m \sum_i -\log p_{y_i}(x_i) + \frac\lambda2 \|W\|_F^2, \qquad p(x) = \mathrm{softmax}(W x + b)
 
     is minimised over the training nodes for each penalty, from strong to weak. Every step is equivariant under
-    rotation; only rounding differs. The penalty with the best accuracy on the validation nodes is used, the stronger
-    in a tie.
+    rotation; only rounding differs. The penalty with the best accuracy on the validation nodes is used.
 
     L-BFGS minimises, from the minimum of the penalty before, in coordinates in which the bound of Böhning (1992) on the
     second derivatives, :math:`\frac12 (X^\top X / m) + \lambda`, is the identity: most penalties need 5 to 20 steps.
@@ -152,19 +160,14 @@ class InvariantLogistic:
     tol: float = 1e-3
 
     def __post_init__(self) -> None:
-        falling = all(a > b for a, b in zip(self.penalties, self.penalties[1:], strict=False))
-        if not self.penalties or min(self.penalties) <= 0 or not falling:
+        if not self.penalties or not all(a > b for a, b in pairwise((*self.penalties, 0))):
             raise InputError(f"penalties must be positive and in descending order, not {self.penalties}.")
 
     def __call__(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Float64Array:
         """Return the accuracy on the test nodes of each split, (s,)."""
-        weights = self.fit(X, y, splits)
-        points = _standardise(X)
-        accuracies = []
-        for W, split in zip(weights, splits, strict=True):
-            correct = (W @ points.T).argmax(axis=0) == y  # all nodes: a copy of most rows would cost more
-            accuracies.append(np.mean(correct[split.test]))
-        return np.array(accuracies)
+        points, fitted = _standardise(X), zip(self.fit(X, y, splits), splits, strict=True)
+        # All nodes are classified: a copy of most rows would cost more.
+        return np.array([np.mean(((W @ points.T).argmax(axis=0) == y)[split.test]) for W, split in fitted])
 
     def fit(self, X: FloatArray, y: Int64Array, splits: list[Split]) -> Float64Array:
         """Return the weights of each split on the standardised points, (s, C, d + 1); the last column is the bias."""
@@ -198,13 +201,11 @@ class InvariantLogistic:
 
 def _standardise(X: FloatArray) -> Float64Array:
     """Centre the points, divide them by the root mean square of their norms, and append a one, (n, d + 1)."""
-    points = np.empty((len(X), X.shape[1] + 1))
-    points[:, :-1], points[:, -1] = X, 1
+    points = np.ones((len(X), X.shape[1] + 1))
     Z = points[:, :-1]
+    Z[:] = X
     Z -= Z.mean(axis=0)
-    size = float(np.sqrt(np.einsum("ij,ij->", Z, Z) / len(Z)))
-    if size > 0:
-        Z /= size
+    Z /= float(np.sqrt(np.einsum("ij,ij->", Z, Z) / len(Z))) or 1.0
     return points
 
 
@@ -213,11 +214,10 @@ def _minimise(rows: Float64Array, target: Float64Array, V: Float64Array, penalty
 
     ``rows (m, r + 1)`` end with a one, and ``target (C, m)`` is one where a row is of a class.
     """
-    m = len(rows)
+    m, size = len(rows), np.inf
     shrink = np.append(np.full(rows.shape[1] - 1, penalty), 0.0)  # the bias is free
     L = np.linalg.cholesky(0.5 / m * (rows.T @ rows) + np.diag(shrink))
     inverse = np.linalg.inv(L)
-    size = np.inf
 
     def loss_and_gradient(u: Float64Array) -> tuple[float, Float64Array]:
         nonlocal size
@@ -240,14 +240,8 @@ def _minimise(rows: Float64Array, target: Float64Array, V: Float64Array, penalty
     loss_and_gradient(start)
     if size <= tol:
         return V
-    result = minimize(
-        loss_and_gradient,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        callback=stop,
-        options={"maxiter": _STEPS, "maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0},
-    )
+    options: Any = {"maxiter": _STEPS, "maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0}
+    result = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", callback=stop, options=options)
     loss_and_gradient(result.x)
     if size > tol:
         raise ConvergenceError(
@@ -256,3 +250,66 @@ def _minimise(rows: Float64Array, target: Float64Array, V: Float64Array, penalty
             residual=size,
         )
     return np.asarray(result.x.reshape(V.shape) @ inverse)
+
+
+def edge_embeddings(X: npt.ArrayLike, pairs: npt.ArrayLike, combine: Combine = "hadamard") -> FloatArray:
+    """Return one row for each of the ``pairs`` (k, 2) of rows of X, made of both; their order does not matter.
+
+    Parameters
+    ----------
+    combine : {"hadamard", "mean", "l1", "l2"} or callable
+        Product, mean, absolute or squared difference of each coordinate, or a function of two arrays (k, d).
+
+    Notes
+    -----
+    Products and differences change when the embedding is rotated: compare edges within one embedding, or align the
+    nodes first. Rows of patches of edges can be aligned as those of nodes are, with ids of edges.
+
+    Examples
+    --------
+    >>> edge_embeddings([[1.0, 2.0], [3.0, 4.0]], [[0, 1]], "mean").tolist()
+    [[2.0, 3.0]]
+    """
+    X = checked_embedding(X)
+    rows = np.asarray(pairs)
+    if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
+        raise InputError(f"pairs are two rows of the embedding each, (k, 2) integers, not {rows.dtype} {rows.shape}.")
+    if len(rows) and (rows.min() < 0 or rows.max() >= len(X)):
+        raise InputError(f"pairs name rows {rows.min()} to {rows.max()}; the embedding has 0 to {len(X) - 1}.")
+    if not callable(combine) and combine not in _OPERATORS:
+        raise InputError(f"combine is one of {', '.join(_OPERATORS)} or a function, not {combine!r}.")
+    operator = combine if callable(combine) else _OPERATORS[combine]
+    dtype = np.promote_types(X.dtype, np.float32)
+    result: FloatArray = np.asarray(operator(*(np.asarray(X[ends], dtype=dtype) for ends in rows.T)))
+    if result.ndim != 2 or len(result) != len(rows):
+        raise InputError(f"combine returned {result.shape} for {len(rows)} pairs; it must return one row for each.")
+    return result
+
+
+def edge_classification_accuracy(
+    X: npt.ArrayLike,
+    pairs: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    combine: Combine = "hadamard",
+    per_class: int = 20,
+    splits: int = 50,
+    seed: int,
+    classifier: Classifier | None = None,
+) -> Float64Array:
+    """Return the accuracy of a classifier of edges, by kind or sign say, one number per random split, (splits,).
+
+    ``y`` (k,) are the classes of ``pairs``, -1 for none; those with too few edges are left out. See
+    :func:`edge_embeddings` and :func:`classification_accuracy`.
+
+    Examples
+    --------
+    >>> X = np.repeat(np.eye(2), 30, axis=0)
+    >>> pairs = np.random.default_rng(0).integers(0, 60, size=(400, 2))
+    >>> same = (pairs[:, 0] < 30) == (pairs[:, 1] < 30)
+    >>> float(edge_classification_accuracy(X, pairs, same.astype(int), splits=3, seed=0).mean())
+    1.0
+    """
+    options = {"per_class": per_class, "splits": splits, "seed": seed}
+    rows = edge_embeddings(X, pairs, combine)
+    return classification_accuracy(rows, y, **options, classifier=classifier, skip_small=True)

@@ -6,22 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike
 
 from graphquilt.arrays import FloatArray, Int64Array, refuse_masked
 from graphquilt.errors import InputError
-from graphquilt.evaluate.pairs import (
-    are_joined,
-    count_pairs,
-    edge_blocks,
-    sample_edges,
-    sample_non_edges,
-)
+from graphquilt.evaluate.pairs import are_joined, count_pairs, edge_blocks, sample_edges, sample_non_edges
 from graphquilt.evaluate.positions import checked_embedding
 from graphquilt.graph import Graph
-from graphquilt.linalg import average_precision, hits_at, mean_reciprocal_rank, roc_auc
+from graphquilt.linalg.ranking import average_precision, hits_at, mean_reciprocal_rank, roc_auc
 
 Score = Callable[[FloatArray, FloatArray], FloatArray]
+PairScore = Callable[[Int64Array], FloatArray]
 
 _PAIRS = 1 << 10  # pairs scored at a time: both blocks of rows fit into the cache at d = 128
 _NON_EDGES = 100_000  # of Hits@50, as in the Open Graph Benchmark
@@ -63,7 +58,7 @@ def source_target(A: FloatArray, B: FloatArray) -> FloatArray:
 
 
 def reconstruction_auc(
-    X: npt.ArrayLike, graph: Graph, *, seed: int, max_edges: int | None = None, score: Score = inner_product
+    X: ArrayLike, graph: Graph, *, seed: int, max_edges: int | None = None, score: Score = inner_product
 ) -> float:
     """Return the ROC AUC of the graph's edges against the same number of non-edges.
 
@@ -106,20 +101,12 @@ def reconstruction_auc(
 
 
 def link_prediction_auc(
-    X: npt.ArrayLike, held_out: npt.ArrayLike, graph: Graph, *, seed: int, score: Score = inner_product
+    X: ArrayLike, held_out: ArrayLike, graph: Graph, *, seed: int, score: Score = inner_product
 ) -> float:
     """Return the ROC AUC of edges that were held out of the embedding against the same number of non-edges.
 
-    Parameters
-    ----------
-    X : array (n, d)
-        An embedding of the graph without the held-out edges.
-    held_out : int array (k, 2)
-        See :func:`hold_out_edges`.
-    graph : Graph
-        The whole graph with the held-out edges; none of its edges is used as a non-edge.
-    seed, score
-        See :func:`reconstruction_auc`.
+    ``X`` (n, d) embeds the graph without the edges ``held_out`` (k, 2), see :func:`hold_out_edges`; ``graph`` has them,
+    and none of its edges is used as a non-edge. See :func:`reconstruction_auc` for the seed and the score.
 
     Examples
     --------
@@ -128,10 +115,8 @@ def link_prediction_auc(
     >>> link_prediction_auc(np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]]), [[0, 1]], path, seed=0)
     1.0
     """
-    X = checked_embedding(X, graph.n_nodes)
-    edges = _checked_pairs(held_out, graph)
-    others = sample_non_edges(graph, len(edges), seed=seed)
-    return roc_auc(_scores(X, edges, score), _scores(X, others, score))
+    X, edges = checked_embedding(X, graph.n_nodes), _checked_pairs(held_out, graph)
+    return roc_auc(_scores(X, edges, score), _scores(X, sample_non_edges(graph, len(edges), seed=seed), score))
 
 
 @dataclass(frozen=True)
@@ -154,9 +139,7 @@ class LinkRanking:
     mrr: float
 
 
-def rank_links(
-    score: Callable[[Int64Array], FloatArray], held_out: npt.ArrayLike, graph: Graph, *, seed: int
-) -> LinkRanking:
+def rank_links(score: PairScore, held_out: ArrayLike, graph: Graph, *, seed: int) -> LinkRanking:
     """Return how a score of pairs, (k, 2) to (k,), ranks edges; the seed decides the non-edges, equal for every score.
 
     See :func:`link_prediction_auc` for the other parameters. Hits@K is that of fewer non-edges if there are not enough,
@@ -175,9 +158,7 @@ def rank_links(
     return LinkRanking(roc_auc(positive, negative), average_precision(positive, negative), hits, mrr)
 
 
-def _hits_and_mrr(
-    score: Callable[[Int64Array], FloatArray], edges: Int64Array, graph: Graph, seed: int
-) -> tuple[float, float]:
+def _hits_and_mrr(score: PairScore, edges: Int64Array, graph: Graph, seed: int) -> tuple[float, float]:
     non_edges = sample_non_edges(graph, _NON_EDGES, seed=seed)
     hits = hits_at(score(edges), score(non_edges), max(1, round(50 * len(non_edges) / _NON_EDGES)))
     rng = np.random.default_rng(seed)
@@ -190,9 +171,7 @@ def _hits_and_mrr(
     return hits, mean_reciprocal_rank(score(ranked), scores)
 
 
-def reconstruction_ranks(
-    X: npt.ArrayLike, graph: Graph, *, seed: int, score: Score = inner_product
-) -> tuple[float, float]:
+def reconstruction_ranks(X: ArrayLike, graph: Graph, *, seed: int, score: Score) -> tuple[float, float]:
     """Return Hits@50 and the mean reciprocal rank of at most 10 000 edges of the graph; see :class:`LinkRanking`."""
     X = checked_embedding(X, graph.n_nodes)
     rng = np.random.default_rng(seed)
@@ -201,13 +180,10 @@ def reconstruction_ranks(
     return _hits_and_mrr(lambda pairs: _scores(X, pairs, score), rng.permutation(edges)[:_SAMPLE], graph, seed)
 
 
-def link_quality(
-    X: npt.ArrayLike, held_out: npt.ArrayLike, graph: Graph, *, seed: int, score: Score = cosine
-) -> LinkRanking:
+def link_quality(X: ArrayLike, held_out: ArrayLike, graph: Graph, *, seed: int, score: Score = cosine) -> LinkRanking:
     """Return how well an embedding predicts held-out edges, by default by the cosine, which ignores lengths.
 
-    See :func:`link_prediction_auc` for the parameters. The memory needed grows with the number of held-out edges, not
-    of all edges.
+    See :func:`link_prediction_auc` for the parameters. The memory needed grows with the number of held-out edges only.
 
     Examples
     --------
@@ -220,16 +196,14 @@ def link_quality(
     return rank_links(lambda pairs: _scores(X, pairs, score), held_out, graph, seed=seed)
 
 
-def _checked_pairs(held_out: npt.ArrayLike, graph: Graph) -> Int64Array:
+def _checked_pairs(held_out: ArrayLike, graph: Graph) -> Int64Array:
     """Return held-out edges as an int array (k, 2), or raise."""
     refuse_masked(held_out_edges=held_out)
     edges = np.asarray(held_out, dtype=np.int64)
     if edges.ndim != 2 or edges.shape[1] != 2 or len(edges) == 0:
         raise InputError(f"held-out edges must be pairs of nodes, (k, 2); their shape is {edges.shape}.")
     if edges.min() < 0 or edges.max() >= graph.n_nodes:
-        raise InputError(
-            f"held-out edges name nodes {edges.min()} to {edges.max()}; the graph has 0 to {graph.n_nodes - 1}."
-        )
+        raise InputError(f"held-out edges name nodes {edges.min()} to {edges.max()}, of 0 to {graph.n_nodes - 1}.")
     return edges
 
 

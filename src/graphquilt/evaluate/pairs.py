@@ -11,6 +11,7 @@ from graphquilt.arrays import BoolArray, Int64Array
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 
+Sampler = Callable[[int], Int64Array]  # takes about how many pairs are missing
 _COUNTED = 1 << 22  # count loops in graphs with at most this many entries
 _LISTED = 1 << 23  # list all non-edges, instead of sampling, among at most this many pairs of nodes
 
@@ -18,24 +19,15 @@ _LISTED = 1 << 23  # list all non-edges, instead of sampling, among at most this
 def hold_out_edges(
     graph: Graph, *, fraction: float = 0.1, seed: int, connected: bool = True
 ) -> tuple[Graph, Int64Array]:
-    """Remove some edges for testing without disconnecting the graph, or at least without isolating a node.
+    """Hold out a fraction of the edges of an undirected graph without disconnecting it, or isolating a node.
+
+    Returns the graph without them, with the same nodes, features and labels, and the held-out edges (k, 2), i < j.
 
     Parameters
     ----------
-    graph : Graph
-        Undirected.
-    fraction : float
-        Share of the edges to hold out.
     connected : bool
         Keep a random spanning forest, which preserves the components. False keeps only one random edge of every node,
         for graphs that are almost trees.
-
-    Returns
-    -------
-    graph : Graph
-        The graph without the held-out edges, with the same nodes, features and labels.
-    held_out : int array (k, 2)
-        The held-out edges, i < j.
 
     Examples
     --------
@@ -51,10 +43,8 @@ def hold_out_edges(
         raise InputError(f"the fraction of edges to hold out must be between 0 and 1, not {fraction}.")
     edges = np.concatenate(list(edge_blocks(graph)))
     rng = np.random.default_rng(seed)
-    n = graph.n_nodes
-    is_free = np.ones(len(edges), dtype=np.bool_)
-    is_free[(_spanning_forest if connected else _one_edge_each)(edges, n, rng)] = False
-    free = np.flatnonzero(is_free)
+    needed = (_spanning_forest if connected else _one_edge_each)(edges, graph.n_nodes, rng)
+    free = np.setdiff1d(np.arange(len(edges)), needed, assume_unique=True)
     count = max(1, round(fraction * len(edges)))
     if count > len(free):
         raise InputError(
@@ -77,9 +67,8 @@ def _without(graph: Graph, held: Int64Array) -> Graph:
     indptr = graph.indptr.astype(np.int64)
     indptr -= np.bincount(np.searchsorted(graph.indptr, np.flatnonzero(~kept), side="right"), minlength=n + 1).cumsum()
     weights = None if graph.weights is None else graph.weights[kept]
-    return Graph.from_arrays(
-        indptr, graph.indices[kept], weights, features=graph.features, labels=graph.labels, node_ids=graph.node_ids
-    )
+    rest = Graph.from_arrays(indptr, graph.indices[kept], weights)
+    return rest.with_attributes(features=graph.features, labels=graph.labels, node_ids=graph.node_ids)
 
 
 def _spanning_forest(edges: Int64Array, n_nodes: int, rng: np.random.Generator) -> Int64Array:
@@ -115,9 +104,7 @@ def sample_non_edges(graph: Graph, count: int, *, seed: int | np.random.Generato
     pairs = n * (n - 1) // (1 if graph.directed else 2)
     left = pairs - count_pairs(graph, exact=graph.n_entries > pairs // 8)
     if left <= 0:
-        raise InputError(
-            f"all {pairs} pairs of the graph's {n} nodes are joined; the graph has no non-edges to compare with."
-        )
+        raise InputError(f"all {pairs} pairs of the graph's {n} nodes are joined; it has no non-edges to compare with.")
     if pairs <= _LISTED and min(count, left) > left // 4:
         joined = graph.adjacency.astype(bool).toarray()
         np.fill_diagonal(joined, True)
@@ -135,10 +122,8 @@ def sample_non_edges(graph: Graph, count: int, *, seed: int | np.random.Generato
     return _sample_distinct(sample, min(count, left), n, rng)
 
 
-def _sample_distinct(
-    sample: Callable[[int], Int64Array], count: int, n_nodes: int, rng: np.random.Generator
-) -> Int64Array:
-    """Return ``count`` distinct pairs, ascending; ``sample`` takes the number that is missing."""
+def _sample_distinct(sample: Sampler, count: int, n_nodes: int, rng: np.random.Generator) -> Int64Array:
+    """Return ``count`` distinct pairs, ascending."""
     keys = np.empty(0, dtype=np.int64)
     while len(keys) < count:
         keys = np.sort(np.concatenate([keys, sample(count - len(keys)) @ [n_nodes, 1]]))
@@ -163,9 +148,8 @@ def are_joined(graph: Graph, pairs: Int64Array) -> BoolArray:
     return np.asarray(inside & (graph.indices[np.where(inside, low, 0)] == target))
 
 
-def _entries(graph: Graph) -> Iterator[tuple[Int64Array, Int64Array]]:
+def _entries(graph: Graph, step: int = 1 << 19) -> Iterator[tuple[Int64Array, Int64Array]]:
     """Yield rows and columns of all entries, half a million at a time."""
-    step = 1 << 19
     for start in range(0, graph.n_entries, step):
         stop = min(start + step, graph.n_entries)
         first = int(np.searchsorted(graph.indptr, start, side="right")) - 1

@@ -15,16 +15,8 @@ from graphquilt.graph import Graph
 class EvaluationOptions:
     """How the quality of an embedding is measured.
 
-    Attributes
-    ----------
-    seed : int
-        Seed of the non-edges, the sample of edges and the splits.
-    splits : int
-        Number of random splits of the classification.
-    score : callable
-        See :func:`reconstruction_auc` for both.
-    classifier : callable or None
-        See :func:`classification_accuracy`. None measures links only.
+    The ``seed`` is that of the non-edges, the sample of edges and the ``splits`` of the classification. See
+    :func:`reconstruction_auc` for ``max_edges`` and ``score``; without a ``classifier``, links alone are measured.
     """
 
     seed: int = 0
@@ -36,22 +28,12 @@ class EvaluationOptions:
 
 @dataclass(frozen=True)
 class Quality:
-    """The quality of one embedding.
+    """The quality of one embedding: of its edges, all and a sample (:class:`LinkRanking`), and of its classes."""
 
-    Attributes
-    ----------
-    auc : float
-        Reconstruction AUC.
-    accuracy, accuracy_std : float or None
-        Mean and standard deviation of the accuracy over splits; None without labels.
-    hits, mrr : float or None
-        Hits@50 and the mean reciprocal rank of a sample of edges; see :class:`LinkRanking`.
-    """
-
-    auc: float
-    accuracy: float | None = None
+    auc: float  # of reconstruction
+    accuracy: float | None = None  # mean and standard deviation over splits
     accuracy_std: float | None = None
-    hits: float | None = None
+    hits: float | None = None  # Hits@50, and the mean reciprocal rank
     mrr: float | None = None
 
 

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from graphquilt import federated
 from graphquilt.cli import Output, SourceFlags, show
 from graphquilt.errors import InputError
-from graphquilt.federated.round import Terms
+from graphquilt.federated.home import Home, rounds_in
+from graphquilt.federated.messages import Value, kind_of, load_key, rows_of, save_key
+from graphquilt.federated.round import Card, Invitation, Round, Terms
+from graphquilt.federated.signal import Network
+from graphquilt.federated.sums import Contribution, Directions, State
+from graphquilt.files import translate_disk_errors
 
-if TYPE_CHECKING:
-    from graphquilt.federated import Network, Round
-
-federate_app = App(
-    name="federate", help="Embed networks of parties that do not show them to each other; see docs/federated.md."
-)
-federate_app.command(
-    "graphquilt.federated.align.commands:align_app",
-    name="align",
-    help="Align embeddings that parties made with a method of their own.",
-)
+ALIGN = "Align embeddings that parties made with a method of their own."
+federate_app = App(name="federate", help="Embed networks that parties do not show each other; see docs/federated.md.")
+federate_app.command("graphquilt.federated.align.commands:align_app", name="align", help=ALIGN)
 OutFile = Annotated[Path, Parameter(name=["--out", "-o"], help="The file to write.")]
 KeyFile = Annotated[Path, Parameter(help="The parties' key: for the parties, not for the coordinator.")]
 EmbeddingFile = Annotated[Path, Parameter(name=["--out", "-o"], help="The embedding: .parquet, .csv, .tsv or .vec.")]
@@ -32,7 +30,6 @@ HomeFolder = Annotated[Path, Parameter(help="The private folder of this party, f
 Edges = Annotated[Path, Parameter(help="The party's own edges, or a graph folder.")]
 MOST_LINES = 1 << 26  # bytes of a file with one word per line
 MOST_FILES = 10_000  # that status and combine look at
-Value = TypeVar("Value")
 
 
 @Parameter(name="*")
@@ -47,8 +44,6 @@ class NetworkFlags:
 
     def read(self, edges: Path, source: SourceFlags) -> Network:
         """Return the network that the flags describe."""
-        from graphquilt.federated import Network
-        from graphquilt.federated.nodes import rows_of
         from graphquilt.jobs import Source
 
         graph, own = source.apply_to(Source(), edges).read(), read_lines(self.own)
@@ -68,8 +63,6 @@ class RoundFlags:
 
     def read(self) -> Round:
         """Return the round."""
-        from graphquilt.federated import Card, Invitation, Round
-
         return Round.of(Invitation.load(self.invitation), load_all(self.cards, Card.load))
 
 
@@ -86,26 +79,21 @@ def invite(
     output: Output = Output(),
 ) -> None:
     """Begin a round: say what is spread and who takes part, and make the parties' key."""
-    from graphquilt import federated
-    from graphquilt.federated.messages import save_key
-
     refuse_existing(out, key)
     features = read_lines(feature_names) or width
     made, secret = federated.invite(name, dim, split_names(parties), features=features, terms=terms)
     file_to_write(out)  # before the key is written
     save_key(secret, file_to_write(key))
     made.save(out)
-    warnings = {
-        "No guard: a column may stand for one node. --per-bucket 4 makes columns of four on average.": (
-            made.buckets and not made.per_bucket
-        ),
-        "Nobody can check the order of the features: name them with --feature-names.": made.features and not made.names,
-        "Differential privacy holds for one round: each further round with the same data costs epsilon again.": (
-            made.epsilon
-        ),
-        "Two parties: who coordinates learns the other's total, and each learns part of it.": len(made.parties) == 2,
-    }
-    notes = [text for text, applies in warnings.items() if applies]
+    notes = []
+    if made.buckets and not made.per_bucket:
+        notes.append("No guard: a column may stand for one node. --per-bucket 4 makes columns of four on average.")
+    if made.features and not made.names:
+        notes.append("Nobody can check the order of the features: name them with --feature-names.")
+    if made.epsilon:
+        notes.append("Privacy holds for one round: each further round with the same data costs epsilon again.")
+    if len(made.parties) == 2:
+        notes.append("Two parties: who coordinates learns the other's total, and each learns part of it.")
     facts = {"invitation": str(out), "id": made.id[:8], "dim": made.dim, "parties": list(made.parties)}
     columns = {"features": made.features, "most_buckets": made.buckets, "notes": notes}
     advice = [
@@ -123,15 +111,11 @@ def join(
     party: Annotated[str, Parameter(help="The name of this party.")],
     home: HomeFolder,
     out: OutFile,
-    cards: Annotated[Path | None, Parameter(help="A folder with cards: lists their fingerprints.")] = None,
     source: SourceFlags = SourceFlags(),
     network: NetworkFlags = NetworkFlags(),
     output: Output = Output(),
 ) -> None:
     """Accept an invitation: make the keys of this party, and its signed card."""
-    from graphquilt.federated import Card, Home, Invitation
-    from graphquilt.federated.messages import load_key
-
     asked = Invitation.load(invitation)
     read = network.read(edges, source)
     member, notes = Home(home).join(read, asked, load_key(key), party=party)
@@ -144,13 +128,12 @@ def join(
     facts = {"party": party, "nodes": read.n_own, "at_border": read.n_border, "fingerprint": member.card.fingerprint}
     seconds = read.cost(asked.features, asked.buckets, len(asked.parties))
     cost = {"columns_at_most": asked.features + asked.buckets, "cpu_seconds_about": round(seconds, 1)}
-    others = {} if cards is None else {card.party: card.fingerprint for card in load_all(cards, Card.load)}
     advice = [
-        f"Send {out} to all parties and to the coordinator: it tells your name and these two numbers.",
+        f"Send {out} to all parties and to the coordinator: your name, these numbers, and how ids are written.",
         "Tell the other parties your fingerprint by telephone: it stays the same in later rounds.",
         f"Keep {home}: nobody gets it.",
     ]
-    show({**facts, **cost, "fingerprints": others, "notes": notes, "next": advice}, as_json=output.json)
+    show({**facts, **cost, "notes": notes, "next": advice}, as_json=output.json)
 
 
 def contribute(
@@ -161,16 +144,12 @@ def contribute(
     out: OutFile,
     directions: Annotated[Path | None, Parameter(help="What the coordinator sent after the step before.")] = None,
     confirm: Annotated[str | None, Parameter(help="The code that all parties read to each other.")] = None,
-    again: Annotated[
-        bool, Parameter(negative="", help="Contribute the same data to a round that differs by one party or none.")
-    ] = False,
+    again: Annotated[bool, Parameter(negative="", help="To a round that differs by one party or none.")] = False,
     source: SourceFlags = SourceFlags(),
     network: NetworkFlags = NetworkFlags(),
     output: Output = Output(),
 ) -> None:
     """Spread the signal in the party's own network, add it up over its own nodes, and mask the sum."""
-    from graphquilt.federated import Directions, Home
-
     agreed, private = of_round.read(), Home(home)
     received = None if directions is None else Directions.load(directions)
     target = file_to_write(out)
@@ -181,7 +160,7 @@ def contribute(
     made.save(target)
     facts = {"party": made.party, "step": made.step, "numbers": len(made.values), "bytes": out.stat().st_size}
     advice = [f"Send {out} to the coordinator. Alone it is noise; with those of all parties it adds up to the total."]
-    show({**facts, "code": agreed.code, "next": advice}, as_json=output.json)
+    show({**facts, "code": agreed.code, "notes": agreed.notes, "next": advice}, as_json=output.json)
 
 
 def combine(
@@ -193,26 +172,27 @@ def combine(
     output: Output = Output(),
 ) -> None:
     """Add up the contributions of all parties, check the total, and find its directions."""
-    from graphquilt import federated
-
     refuse_keys({Path.cwd(), contributions, of_round.cards, of_round.invitation.parent, out.parent})
     agreed = of_round.read()
     refuse_existing(out)
-    earlier = None if before is None else federated.Directions.load(_state(before), state=True)
-    if earlier is not None:
-        earlier.check_round(agreed)
-    made = federated.combine(agreed, load_all(contributions, federated.Contribution.load), before=earlier)
+    earlier = None
+    if before is not None:
+        held = State.load(_state(before))
+        held.check_round(agreed)
+        earlier = Directions(held.round, held.step, {}, state=held.arrays)
+    made = federated.combine(agreed, load_all(contributions, Contribution.load), before=earlier)
     file_to_write(out)
     advice = [f"Send {out} to all parties: every party gets the same file."]
     if made.complete:
         advice.append("Delete the contributions: they are not needed any more.")
     else:
-        made.save(_state(out), state=True)
+        State(made.round, made.step, made.state).save(_state(out))
         advice.append(f"Every party contributes again, with --directions; then combine with --before {out}.")
         advice.append(f"Keep {_state(out)}: nobody gets it.")
     made.save(out)
     facts = {"round": agreed.invitation.name, "nodes": agreed.n_nodes, "steps": made.step, "complete": made.complete}
-    show({**facts, "share": made.share, "code": made.code, "next": advice}, as_json=output.json)
+    facts |= {"share": made.share, "code": made.code, "notes": agreed.notes}
+    show({**facts, "next": advice}, as_json=output.json)
 
 
 def embed(
@@ -227,7 +207,6 @@ def embed(
     output: Output = Output(),
 ) -> None:
     """Embed the party's own nodes by the directions of all, and end the round: its keys are deleted."""
-    from graphquilt.federated import Directions, Home
     from graphquilt.jobs import format_of, write_embedding
 
     kind, received, private = format_of(out), Directions.load(directions), Home(home)
@@ -250,15 +229,13 @@ def status(
     output: Output = Output(),
 ) -> None:
     """Say what is there of each round, what is missing, and who does what next."""
-    from graphquilt.federated.progress import rounds_in
-
     paths = list(islice((path for path in folder.rglob("*") if path.is_file()), MOST_FILES + 1))
     if not folder.is_dir() or len(paths) > MOST_FILES:
         raise InputError(f"{folder} is not a folder, or has more than {MOST_FILES} files; name that of the round.")
     show(rounds_in(sorted(paths)), as_json=output.json)
 
 
-EXAMPLES: Mapping[Callable[..., None], str] = {
+EXAMPLES: dict[Callable[..., None], str] = {
     invite: "--name night-1 --parties a,b,c --out invitation --key parties.key",
     join: "edges.csv --invitation invitation --key parties.key --party a --home home --own own.txt --out a.card",
     contribute: "edges.csv --invitation invitation --home home --cards cards --own own.txt --out a.sum",
@@ -299,8 +276,6 @@ def read_lines(path: Path | None) -> list[str] | None:
 
 def refuse_keys(folders: set[Path]) -> None:
     """Refuse to combine beside the parties' key or the home of a party."""
-    from graphquilt.federated.messages import kind_of
-
     for folder in folders:
         near = [*folder.glob("*"), *folder.glob("*/*")] if folder.is_dir() else []
         for path in near[:MOST_FILES]:
@@ -320,8 +295,6 @@ def refuse_existing(*paths: Path) -> None:
 
 def file_to_write(path: Path) -> Path:
     """Return a path to write to, and make its folder."""
-    from graphquilt.files import translate_disk_errors
-
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a file.")
     with translate_disk_errors(path.parent):

@@ -15,14 +15,14 @@ import zipfile
 from collections.abc import Callable
 from logging import ERROR, INFO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from graphquilt.cli import SourceFlags
 from graphquilt.errors import FormatError, InputError, JobError, needs_extra
 from graphquilt.federated.commands import NetworkFlags, refuse_keys
 from graphquilt.federated.home import Home
-from graphquilt.federated.keys import Card
-from graphquilt.federated.round import Invitation, Round
+from graphquilt.federated.messages import Value
+from graphquilt.federated.round import Card, Invitation, Round
 from graphquilt.federated.signal import Network
 from graphquilt.federated.sums import Contribution, Directions, combine
 from graphquilt.jobs import format_of, write_embedding
@@ -40,7 +40,6 @@ ENDED = (
     "The round ends here: without them the masks do not cancel, and what the others sent is noise. Start it again when "
     "they are back, and everybody sends the same bytes; for a round without them, invite the others anew."
 )
-Value = TypeVar("Value")
 
 
 def pack(*values: Card | Contribution | Directions) -> ConfigRecord:
@@ -68,9 +67,6 @@ def unpack(record: object, load: Callable[[Path], Value]) -> list[Value]:
     return values
 
 
-# The party, on its SuperNode.
-
-
 def _path(context: Context, name: str) -> Path:
     """Return a path that the party itself set in the configuration of its SuperNode."""
     value = context.node_config.get(name)
@@ -80,9 +76,8 @@ def _path(context: Context, name: str) -> Path:
 
 
 def _network(context: Context) -> Network:
-    given = {name: _path(context, name) if name in context.node_config else None for name in ("own", "feature-names")}
-    flags = NetworkFlags(own=given["own"], feature_names=given["feature-names"])
-    return flags.read(_path(context, "edges"), SourceFlags())
+    own, names = (_path(context, name) if name in context.node_config else None for name in ("own", "feature-names"))
+    return NetworkFlags(own=own, feature_names=names).read(_path(context, "edges"), SourceFlags())
 
 
 def _agreed(message: Message, context: Context) -> Round:
@@ -145,8 +140,8 @@ client.train("finish")(_guarded(finish))
 def guarded_clientapp() -> None:
     """Run Flower's ``flwr-clientapp``, and refuse every bundle that has code or names another app.
 
-    A SuperNode runs the app that the SuperLink sends. Put a script of this name that calls this function before
-    Flower's on the PATH of the SuperNode, and it runs nothing but the graphquilt that the party has installed.
+    With a script of this name that calls this function before Flower's on its PATH, a SuperNode runs nothing but the
+    graphquilt that the party has installed, whatever the SuperLink sends.
     """
     from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
     from flwr.supernode.runtime import run_clientapp as runtime
@@ -172,17 +167,8 @@ def check_bundle(content: bytes) -> None:
         raise InputError(f"the SuperLink sent an app that is not graphquilt's, and it was not run: {found}.")
 
 
-# The coordinator, on the SuperLink.
-
-
 def run_round(grid: Grid, context: Context) -> None:
-    """Collect cards, let the parties add up, find directions, and let the parties embed.
-
-    Raises
-    ------
-    JobError
-        Not all parties are there, or one dropped out or refused: the round has ended.
-    """
+    """Collect cards, let the parties add up, find directions, and let the parties embed; else raise a JobError."""
     config = context.run_config
     out, patience = Path(str(config["out"])), float(config["patience"])
     refuse_keys({Path.cwd(), Path(str(config["invitation"])).parent, out.parent})
@@ -207,7 +193,8 @@ def run_round(grid: Grid, context: Context) -> None:
 
     cards = [unpack(file, Card.load)[0] for file in ask("query.card", RecordDict({}))]
     agreed = Round.of(invitation, cards)
-    log(INFO, "%s: %s have joined. Code of the cards: %s.", invitation.name, ", ".join(invitation.parties), agreed.code)
+    joined, notes = ", ".join(invitation.parties), " ".join(agreed.notes)
+    log(INFO, "%s: %s have joined. Code of the cards: %s. %s", invitation.name, joined, agreed.code, notes)
     names = {node: card.party for node, card in zip(nodes, cards, strict=True)}
     content = RecordDict({"cards": pack(*agreed.cards)})
     made: Directions | None = None

@@ -1,4 +1,4 @@
-"""The home of a party: its long-lived key, what it knows of others, and the one round that it takes part in.
+"""The home of a party: its long-lived key, what it knows of others, and its open round; and what is there of rounds.
 
 A private folder. Every contribution is kept here before it is written anywhere else, so that a step has one and no
 other; the secret key of a round is deleted when the round ends.
@@ -7,7 +7,8 @@ other; the secret key of a round is deleted when the round ends.
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +16,22 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray
-from graphquilt.errors import InputError
-from graphquilt.federated.keys import Card, Member, new_signing_key
-from graphquilt.federated.messages import Checks, checks_of, digest, read_file, write_file
-from graphquilt.federated.nodes import canonical_ids
-from graphquilt.federated.round import Invitation, Round, join
+from graphquilt.errors import InputError, QuiltError
+from graphquilt.federated.messages import Value, canonical_ids, checks_of, digest, kind_of, read_file, write_file
+from graphquilt.federated.round import Card, Invitation, Member, Round, join, new_signing_key
 from graphquilt.federated.signal import Network
 from graphquilt.federated.sums import Contribution, Directions, Embedded, contribute, embed, step_context
 from graphquilt.files import array_checksum, is_checksum, sync_folder, translate_disk_errors
 
 IDENTITY, LEDGER, SECRETS = "identity", "ledger", "round.secret"
-DIFFERENCE = (
-    "The difference of two totals is what the parties contributed that are in only one of the rounds; if that is one "
-    "party, it is shown."
+DIFFERENCE = "The difference of two totals is what parties in only one contributed; if that is one, it is shown."
+TOTAL = (
+    "the total of all parties, nothing of one. All parties but one, together with the coordinator, see the total of "
+    "that one; the coordinator with one party sees the total with names on the columns that this party knows."
 )
-CHECKS: Checks = {  # of private files, which have checksums
-    "signing": is_checksum,
-    "known": lambda value: isinstance(value, dict),
-    "entries": lambda value: isinstance(value, list),
+CHECKS: Mapping[str, Mapping[str, Callable[[object], bool]]] = {  # of private files, which have checksums
+    IDENTITY: {"signing": is_checksum, "known": lambda value: isinstance(value, dict)},
+    LEDGER: {"entries": lambda value: isinstance(value, list)},
 }
 
 
@@ -53,10 +52,7 @@ class Home:
         return Member(Card(**values), self._signing(), exchange, key)
 
     def join(self, network: Network, invitation: Invitation, key: bytes, *, party: str) -> tuple[Member, list[str]]:
-        """Accept an invitation, and return the party and what it should know; asked again, it gives the same card.
-
-        A home has one open round: the keys of an earlier one are deleted.
-        """
+        """Accept an invitation; return the party, the same when asked again, and notes. A home has one open round."""
         open_member, notes = self.member(), list[str]()
         if open_member is not None and open_member.card.invitation == invitation.id:
             card = open_member.card
@@ -79,7 +75,7 @@ class Home:
         if self.ledger():
             notes.append(f"You contributed to {len(self.ledger())} rounds before. {DIFFERENCE}")
         self.end()
-        content = {**asdict(member.card), "exchange_secret": member.exchange.hex(), "key": key.hex()}
+        content = {**member.card.header, "exchange_secret": member.exchange.hex(), "key": key.hex()}
         write_file(self.folder / SECRETS, "secret of a round", content)
         return member, notes
 
@@ -110,13 +106,11 @@ class Home:
     ) -> Contribution:
         """Contribute to a step once: the same bytes if asked again, and nothing if anything else is asked for.
 
-        Signing keys that are new here must be ``confirmed`` by the code of the round. The same data for a round that
-        differs by fewer than two parties is refused unless ``again``.
+        New signing keys must be ``confirmed`` by the code of the round. The same data for a round that differs by fewer
+        than two parties is refused unless ``again``.
         """
-        member = self._open(agreed)
-        step = 0 if received is None else received.step
+        member, (step, context) = self._open(agreed), step_context(agreed, received)
         kept = self.folder / f"sent-{step}"
-        context = step_context(agreed, received)
         if kept.exists():
             sent = Contribution.load(kept)
             if sent.context != context:
@@ -129,9 +123,7 @@ class Home:
         data, signers = _data_digest(network), sorted(card.signing for card in agreed.cards)
         entries = self.ledger()
         if step and (not entries or entries[-1]["round"] != agreed.id):
-            raise InputError(
-                f"{member.card.party} did not contribute to the steps before step {step} with these cards."
-            )
+            raise InputError(f"{member.card.party} did not contribute to the steps before {step} with these cards.")
         for entry in entries if step == 0 and not again else []:
             differ = len(set(entry["signers"]) ^ set(signers))
             if entry["data"] == data and entry["round"] != agreed.id and differ < 2:
@@ -143,7 +135,7 @@ class Home:
         if step == 0:
             entry = {"round": agreed.id, "invitation": agreed.invitation.id, "name": agreed.invitation.name}
             entries.append({**entry, "data": data, "signers": signers})
-            write_file(self.folder / LEDGER, "ledger", {"entries": entries})
+            write_file(self.folder / LEDGER, LEDGER, {"entries": entries})
             identity = self._private(IDENTITY)
             identity["known"] |= {card.party: card.signing for card in agreed.cards}
             write_file(self.folder / IDENTITY, IDENTITY, identity)
@@ -169,8 +161,7 @@ class Home:
         return sorted(int(path.name[5:]) for path in self.folder.glob("sent-*") if path.name[5:].isdigit())
 
     def _private(self, kind: str) -> dict[str, Any]:
-        names = ("entries",) if kind == LEDGER else ("signing", "known")
-        return read_file(self.folder / kind, (kind,), {name: CHECKS[name] for name in names})[0]
+        return read_file(self.folder / kind, (kind,), CHECKS[kind])[0]
 
     def _signing(self) -> bytes:
         return bytes.fromhex(self._private(IDENTITY)["signing"])
@@ -192,3 +183,58 @@ def _data_digest(network: Network) -> str:
     parts += [X.indptr, X.indices, X.data] if isinstance(X, sp.csr_array) else [X]
     sums = [None if part is None else array_checksum(np.asarray(part)) for part in parts]
     return digest({"arrays": sums, "ids": canonical_ids(network.ids)})
+
+
+def rounds_in(files: Sequence[Path]) -> dict[str, object]:
+    """Describe every round that has an invitation among these files."""
+    kinds = {path: kind_of(path) for path in files}
+
+    def load(kind: str, read: Callable[[Path], Value]) -> list[Value]:
+        loaded = []
+        for path in (path for path, found in kinds.items() if found == kind):
+            with suppress(QuiltError):  # what cannot be read is not there
+                loaded.append(read(path))
+        return loaded
+
+    cards, sums = load("card", Card.load), load("contribution", Contribution.load)
+    answers, invitations = load("directions", Directions.load), load("invitation", Invitation.load)
+    unique = {made.id: made for made in invitations}.values()
+    result: dict[str, object] = {made.name: _describe(made, cards, sums, answers) for made in unique}
+    for home in (Home(path.parent) for path, kind in kinds.items() if kind == IDENTITY):
+        member = home.member()
+        state = "no open round" if member is None else f"open round of {member.card.party}, steps sent {home.sent()}"
+        result[f"home {home.folder}"] = f"private; contributed to {len(home.ledger())} rounds; {state}"
+    keys = [str(path) for path, kind in kinds.items() if kind == "key"]
+    if keys:
+        result["parties_key"] = f"{', '.join(keys)}: for parties only; combine refuses to run beside it"
+    return result or {"rounds": "none: no invitation is here"}
+
+
+def _describe(
+    invitation: Invitation, cards: list[Card], sums: list[Contribution], answers: list[Directions]
+) -> dict[str, object]:
+    """Return what is there of one round."""
+    joined = sorted({card.party for card in cards if card.invitation == invitation.id})
+    waiting = [party for party in invitation.parties if party not in joined]
+    facts: dict[str, object] = {"parties": list(invitation.parties), "joined": joined}
+    if waiting:
+        return {**facts, "next": [f"{', '.join(waiting)}: join, and send the card to all."]}
+    try:
+        agreed = Round.of(invitation, [card for card in cards if card.invitation == invitation.id])
+    except QuiltError as error:
+        return {**facts, "problem": str(error)}
+    facts |= {card.party: f"fingerprint {card.fingerprint}, {card.nodes} nodes" for card in agreed.cards}
+    signal = agreed.signal
+    facts |= {"code": agreed.code, "columns": signal.features + signal.buckets, "coordinator_sees": TOTAL}
+    facts |= {"notes": agreed.notes} if agreed.notes else {}
+    found = sorted((answer for answer in answers if answer.round == agreed.id), key=lambda answer: answer.step)
+    step = found[-1].step if found else 0
+    if found and found[-1].complete:
+        kept = f"step {step}, {found[-1].share:.0%} of the total, code {found[-1].code}"
+        return {**facts, "directions": kept, "next": ["every party: embed, which ends the round and deletes its keys."]}
+    sent = sorted({made.party for made in sums if made.round == agreed.id and made.step == step})
+    missing = [party for party in invitation.parties if party not in sent]
+    facts |= {"step": step, "contributed": sent}
+    if missing:
+        return {**facts, "next": [f"{', '.join(missing)}: contribute to step {step}, and send it to the coordinator."]}
+    return {**facts, "next": ["the coordinator: combine, and send the directions to all parties."]}

@@ -1,4 +1,4 @@
-"""Files of a round: one format for all of them, which says what a file is, and has checksums.
+"""What parties write: files of one format, which says what a file is and has checksums, and ids of nodes.
 
 A file is JSON text. One with arrays is an uncompressed ``.npz`` file whose member ``header`` is such a text.
 """
@@ -8,23 +8,26 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import math
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, ClassVar, Self, TypeAlias, get_type_hints
+from typing import Annotated, Any, BinaryIO, ClassVar, Self, TypeAlias, TypeVar, get_type_hints
 
 import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
 
-from graphquilt.arrays import AnyArray
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import (
     array_checksum,
+    atomic_file,
     is_checksum,
     is_size,
     load_arrays,
@@ -33,18 +36,29 @@ from graphquilt.files import (
     sealed_content,
     sealed_text,
     sync_folder,
-    temporary_sibling,
     translate_disk_errors,
     write_arrays,
 )
 
-FORMAT, VERSION = "graphquilt federated", 3
+FORMAT, VERSION = "graphquilt federated", 4
 MOST_BYTES = 1 << 20  # of a file without arrays
 MOST_PARTIES = 1000
 KEY_BYTES = 32
+Arrays: TypeAlias = Mapping[str, AnyArray]
+Value = TypeVar("Value")
 Checks: TypeAlias = Mapping[str, Callable[[object], bool]]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SIGNATURE = re.compile("[0-9a-f]{128}")
+_ZEROS = "leading zeros"
+_KINDS = {  # of characters in ids
+    "digits": re.compile("[0-9]"),
+    _ZEROS: re.compile("(?<![0-9])0[0-9]"),
+    "capitals": re.compile("[A-Z]"),
+    "small letters": re.compile("[a-z]"),
+    "outer spaces": re.compile(r"^\s|\s\Z"),
+    "other characters": re.compile("[^0-9A-Za-z]"),
+}
+_FORM = re.compile(rf"(({'|'.join(_KINDS)})(, |\Z))*([0-9]{{1,3}} long)?")
 
 
 def subkey(key: bytes, purpose: str) -> bytes:
@@ -73,7 +87,7 @@ def readable(checksum: str) -> str:
 
 
 def is_party_name(name: object) -> bool:
-    """Return whether a value can be the name of a party: it is fit for a file name, and means nothing else there."""
+    """Return whether a value can be the name of a party, which is fit for a file name and means nothing else there."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
@@ -86,20 +100,16 @@ def check_party_name(name: str) -> None:
         )
 
 
-def is_share(value: object) -> bool:
-    """Return whether a value from a header is a finite number of at least 0."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
-
-
 # Types of fields that files hold; each has the check of a value that comes from a file.
 Size = Annotated[int, is_size]
-Share = Annotated[float, is_share]
+Share = Annotated[float, lambda value: type(value) in (int, float) and 0 <= value < 1e300]
 Flag = Annotated[bool, lambda value: isinstance(value, bool)]
 Facts = Annotated[Mapping[str, Any], lambda value: isinstance(value, dict)]
 Name = Annotated[str, is_party_name]
 Names = Annotated[tuple[str, ...], lambda value: isinstance(value, list) and all(map(is_party_name, value))]
 Checksum = Annotated[str, is_checksum]  # or 32 bytes of a key
 MaybeChecksum = Annotated[str | None, lambda value: value is None or is_checksum(value)]
+Form = Annotated[str, lambda value: isinstance(value, str) and _FORM.fullmatch(value) is not None]
 Signature = Annotated[str, lambda value: isinstance(value, str) and _SIGNATURE.fullmatch(value) is not None]
 
 
@@ -109,21 +119,17 @@ def checks_of(record: type) -> Checks:
     return {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
 
 
-def described(arrays: Mapping[str, AnyArray]) -> dict[str, object]:
+def described(arrays: Arrays) -> dict[str, object]:
     """Return the type, shape and checksum of each array."""
     return {name: [array.dtype.str, list(array.shape), array_checksum(array)] for name, array in arrays.items()}
 
 
-def write_private(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file that only its owner can read; ``write`` gets it open, and it is complete once it is there."""
-    with translate_disk_errors(path.parent), temporary_sibling(path) as part:
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(handle, "w+b") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-        sync_folder(path.parent)
+@contextmanager
+def private_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to write that only its owner can read, and that is complete once it is there."""
+    with translate_disk_errors(path.parent), atomic_file(path, mode=0o600) as file:
+        yield file
+    sync_folder(path.parent)
 
 
 @contextmanager
@@ -143,29 +149,24 @@ def new_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def write_file(
-    path: Path, kind: str, facts: Mapping[str, object], arrays: Mapping[str, AnyArray] | None = None
-) -> None:
+def write_file(path: Path, kind: str, facts: Mapping[str, object], arrays: Arrays | None = None) -> None:
     """Write a file of a round."""
     content = {"format": FORMAT, "version": VERSION, "kind": kind, **facts}
-    if arrays is None:
-        write_private(path, lambda file: file.write(sealed_text(content).encode()))
-        return
-    header = sealed_text({**content, "arrays": described(arrays)}).encode()
-    members = {"header": np.frombuffer(header, dtype=np.uint8), **arrays}
-    write_private(path, lambda file: write_arrays(file, members))
+    header = sealed_text(content if arrays is None else {**content, "arrays": described(arrays)}).encode()
+    with private_file(path) as file:
+        if arrays is None:
+            file.write(header)
+        else:
+            write_arrays(file, {"header": np.frombuffer(header, dtype=np.uint8), **arrays})
 
 
 def read_file(path: Path, kinds: tuple[str, ...], checks: Checks) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-    """Read what :func:`write_file` wrote, and refuse another kind, and facts that are missing or not what they must be.
-
-    Returns the facts that have a check, and the arrays.
-    """
+    """Return the facts that have a check, and the arrays; refuse another kind, and facts that are missing or wrong."""
     try:
         if is_archive(path):
             arrays = load_arrays(path)
-            header = arrays.pop("header", np.empty(0))
-            content, intact = sealed_content(np.asarray(header).tobytes(), f"the header of {path}")
+            header = np.asarray(arrays.pop("header", np.empty(0)))
+            content, intact = sealed_content(header.tobytes(), f"the header of {path}")
         elif path.stat().st_size > MOST_BYTES:
             raise FormatError(f"{path} is not a file of a federated round: it is too large.")
         else:
@@ -223,12 +224,48 @@ def new_key(name: str, key: bytes | None = None) -> tuple[bytes, dict[str, Any]]
     return key, {"nonce": nonce, "key_check": keyed(key, "check", nonce)}
 
 
+class Filed:
+    """A frozen value that is one file: its fields that have a check are the header, and its ``arrays`` the rest."""
+
+    KINDS: ClassVar[tuple[str, ...]]
+
+    @property
+    def header(self) -> dict[str, object]:
+        """What the file says, beside its arrays."""
+        return {name: getattr(self, name) for name in checks_of(type(self))}
+
+    @property
+    def content(self) -> dict[str, object]:
+        """Everything in it but the ``signature`` or ``authentication``, which are made of this."""
+        facts = {name: value for name, value in self.header.items() if name not in ("signature", "authentication")}
+        arrays = getattr(self, "arrays", None)
+        return facts if arrays is None else {**facts, "arrays": described(arrays)}
+
+    def check(self) -> None:
+        """Refuse a value that cannot be what its file says."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a file that only its owner can read."""
+        write_file(Path(path), getattr(self, "kind", self.KINDS[0]), self.header, getattr(self, "arrays", None))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what ``save`` wrote, and refuse what was changed; who wrote it is checked where it is used."""
+        facts, arrays = read_file(Path(path), cls.KINDS, checks_of(cls))
+        make: Any = cls
+        try:
+            made: Self = make(**facts, **({"arrays": arrays} if "arrays" in make.__dataclass_fields__ else arrays))
+            made.check()
+        except (InputError, TypeError) as error:
+            raise FormatError(f"{path} is not a sound {cls.__name__.lower()}: {error}") from error
+        return made
+
+
 @dataclass(frozen=True, kw_only=True)
-class Agreement:
+class Agreement(Filed):
     """What everybody knows of a round before it begins; it is public.
 
-    The ``parties`` are in order. By ``key_check``, the digest of a random ``nonce`` under the parties' key, each sees
-    that it has the right key.
+    By ``key_check``, the digest of a random ``nonce`` under the parties' key, each sees that it has the right key.
     """
 
     name: Name
@@ -236,9 +273,9 @@ class Agreement:
     parties: Names
     nonce: Checksum
     key_check: Checksum
-    kind: ClassVar[str]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "parties", tuple(self.parties))
         for name in (self.name, *self.parties):
             check_party_name(name)
         if list(self.parties) != sorted(set(self.parties)) or len(self.parties) > MOST_PARTIES:
@@ -247,7 +284,7 @@ class Agreement:
     @property
     def id(self) -> str:
         """The SHA-256 of everything in it: if any of it is changed, it is another round."""
-        return digest(asdict(self))
+        return digest(self.header)
 
     @property
     def label(self) -> str:
@@ -268,15 +305,61 @@ class Agreement:
         if self.parties and party not in self.parties:
             raise InputError(f"{party} is not invited to {self.label}: {', '.join(self.parties)} are.")
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as JSON; nothing in it is secret."""
-        write_file(Path(path), self.kind, asdict(self))
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what ``save`` wrote, and refuse what was changed."""
-        values, _ = read_file(Path(path), (cls.kind,), checks_of(cls))
-        try:
-            return cls(**{**values, "parties": tuple(values["parties"])})
-        except InputError as error:
-            raise FormatError(f"{path} is not a sound {cls.kind}: {error}") from error
+def canonical_ids(ids: npt.ArrayLike) -> list[str]:
+    """Return node ids as text that is the same for all parties: integers in decimal, text in Unicode form NFC.
+
+    So 17 from a Parquet file and "17" from a text file are one node, and "017" is another.
+
+    Examples
+    --------
+    >>> canonical_ids([17, 4]), canonical_ids(["17", "017"])
+    (['17', '4'], ['17', '017'])
+    """
+    array = np.asarray(ids)
+    if array.dtype.kind in "iu":
+        return [str(value) for value in array.tolist()]
+    if array.dtype.kind not in "UO" or not all(isinstance(value, str | int) for value in array.tolist()):
+        raise InputError(f"node ids must be integers or text, not {array.dtype}.")
+    return [unicodedata.normalize("NFC", str(value)) for value in array.tolist()]
+
+
+def id_form(ids: Sequence[str]) -> str:
+    """Return how ids are written, without any of them: kinds of characters, and the length where all have the same."""
+    kinds = [kind for kind, pattern in _KINDS.items() if any(map(pattern.search, ids))]
+    lengths = set(map(len, ids))
+    return ", ".join(kinds + [f"{min(length, 999)} long" for length in lengths if len(lengths) == 1])
+
+
+def same_form(one: str, other: str) -> bool:
+    """Return whether two parties can write the same ids; without leading zeros, ids may be long and short by chance."""
+    a, b = (set(form.split(", ")) for form in (one, other))
+    kinds, lengths = (a ^ b) - {word for word in a ^ b if "long" in word}, {word for word in a & b if "long" in word}
+    return not kinds - {_ZEROS} and (_ZEROS not in a | b or a == b or bool(lengths))
+
+
+def unique_ids(ids: npt.ArrayLike) -> list[str]:
+    """Return the canonical ids, and refuse two nodes of the same one."""
+    texts, seen = canonical_ids(ids), set[str]()
+    for text in texts:
+        if text in seen:
+            raise InputError(f"the node id '{text[:80]}' stands for two nodes; ids that parties share are unique.")
+        seen.add(text)
+    return texts
+
+
+def rows_of(ids: npt.ArrayLike, wanted: Sequence[str], content: str) -> Int64Array:
+    """Return the rows of the nodes that a list names; unknown ids are ignored, because it may serve several parties."""
+    named = set(canonical_ids(np.array(wanted, dtype=np.str_)))
+    rows = np.flatnonzero([text in named for text in canonical_ids(ids)])
+    if len(rows) == 0:
+        raise InputError(
+            f"none of the {len(wanted)} ids in {content} is one of the {np.size(np.asarray(ids))} nodes here. Write "
+            "one id per line, as in the file of the network."
+        )
+    return rows
+
+
+def normal(words: npt.NDArray[np.uint64]) -> Float64Array:
+    """Return standard normal numbers from random words."""
+    return np.asarray(ndtri(((words >> np.uint64(11)) + 0.5) * 2.0**-53), dtype=np.float64)

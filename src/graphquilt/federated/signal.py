@@ -14,7 +14,7 @@ from scipy.special import log_ndtr, ndtr
 from graphquilt.arrays import AnyArray, BoolArray, Int64Array
 from graphquilt.embedders import FarField, Propagation, Signal
 from graphquilt.errors import InputError
-from graphquilt.federated.nodes import unique_ids
+from graphquilt.federated.messages import canonical_ids, id_form, unique_ids
 from graphquilt.graph import Graph
 
 WIDEST = 4096  # columns of a signal whose whole moment goes into one message
@@ -30,11 +30,6 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
 
     Theorem 8 of Balle and Wang (2018). Without a walk each node adds h h' to the sum, of Frobenius norm 1, or counts as
     empty; another node in its place moves sum and count by at most sqrt(2), and 1 % is for rows that were rounded.
-
-    Examples
-    --------
-    >>> round(noise_multiplier(1.0, 1e-5), 2)
-    3.73
     """
 
     def excess(scale: float) -> float:
@@ -46,11 +41,9 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """What a party brings: its own nodes, what they touch, and the edges between these.
+    """What a party brings: an undirected graph of the edges that touch its ``own`` nodes, bool (n,), and of no others.
 
-    The graph is undirected and has the edges that touch an own node and no others. Sums go over the rows of ``own``
-    nodes, bool (n,). ``border`` (k,) are the nodes where the network touches others. ``names`` are those of the
-    features, where the round checks them.
+    ``border`` (k,) are the nodes where the network touches others, ``names`` those of the features, where checked.
     """
 
     graph: Graph
@@ -91,6 +84,11 @@ class Network:
         """Number of own nodes at the border: every node at the border of two parties is owned by one of them."""
         return int(self.own[self.border].sum())
 
+    @property
+    def border_form(self) -> str:
+        """How the ids at the border are written: nothing else of them is compared."""
+        return id_form(canonical_ids(self.ids[self.border]))
+
     def counts(self, buckets: int) -> tuple[int, int]:
         """Return what a card tells: numbers of own nodes, and of those at the border where there are ``buckets``."""
         return self.n_own, self.n_border if buckets else 0
@@ -106,11 +104,11 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True)
 class CommonSignal:
-    """What all parties of a round spread: features, buckets of border nodes, or both.
+    """What all parties of a round spread: columns of ``features``, of ``buckets`` of border nodes, or both.
 
-    ``features`` and ``buckets`` are numbers of columns, 0 for none. ``edges`` is the weight of the buckets beside
-    features, which weigh 1. A party sets columns to zero that fewer than ``least`` of its nodes fill. With ``noise``,
-    the standard deviation of what each party adds to each number, sums are those of features before the walk.
+    ``edges`` is the weight of the buckets beside features, which weigh 1. A party sets columns to zero that fewer than
+    ``least`` of its nodes fill. With ``noise``, the standard deviation of what each party adds to each number, sums are
+    those of features before the walk.
     """
 
     features: int = 0

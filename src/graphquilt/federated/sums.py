@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Float32Array, Float64Array, Int64Array
 from graphquilt.embedders import FarField, Propagation
-from graphquilt.errors import FormatError, InputError
-from graphquilt.federated.keys import Member, is_signed, mask, sign, stream
-from graphquilt.federated.messages import (
-    Checksum,
-    Name,
-    Share,
-    Signature,
-    Size,
-    checks_of,
-    described,
-    digest,
-    read_file,
-    readable,
-    write_file,
-)
-from graphquilt.federated.nodes import normal
-from graphquilt.federated.round import Round
+from graphquilt.errors import InputError
+from graphquilt.federated.messages import Checksum, Filed, Name, Share, Signature, Size, digest, normal, readable
+from graphquilt.federated.round import Member, Round, is_signed, mask, sign, stream
 from graphquilt.federated.signal import UNIT_BITS, Network
 from graphquilt.graph import Graph
 
@@ -41,13 +27,13 @@ WHO = (
 
 
 @dataclass(frozen=True, eq=False)
-class Contribution:
-    """What one party adds in one step, behind its masks, and signs.
+class Contribution(Filed):
+    """What one party adds in one step, and signs: the sum with its masks, modulo 2^64, as ``values`` (k,).
 
-    ``context`` is the SHA-256 of everything that all parties must agree on in this step, and ``values`` (k,) the sum
-    with the masks, modulo 2^64.
+    ``context`` is the SHA-256 of everything that all parties must agree on in this step.
     """
 
+    KINDS: ClassVar[tuple[str, ...]] = ("contribution",)
     round: Checksum
     step: Size
     party: Name
@@ -55,45 +41,41 @@ class Contribution:
     values: npt.NDArray[np.uint64] = field(repr=False)
     signature: Signature = field(default="", repr=False)
 
+    def check(self) -> None:
+        """Refuse values that are not a masked sum."""
+        if self.values.dtype != np.uint64 or self.values.ndim != 1:
+            raise InputError(f"its values are {self.values.dtype} of shape {self.values.shape}.")
+
     @property
-    def content(self) -> dict[str, object]:
-        """What is signed."""
-        facts = {name: getattr(self, name) for name in ("round", "step", "party", "context")}
-        return {**facts, **described({"values": self.values})}
+    def arrays(self) -> dict[str, AnyArray]:
+        """What the file holds."""
+        return {"values": self.values}
 
     def signed(self, secret: bytes) -> Contribution:
         """Return the contribution with the signature of the party that has this secret key."""
         return replace(self, signature=sign(secret, self.content))
 
-    def save(self, path: Path) -> None:
-        """Write the contribution to a file that only its owner can read."""
-        facts = {name: getattr(self, name) for name in checks_of(Contribution)}
-        write_file(path, "contribution", facts, {"values": self.values})
-
-    @classmethod
-    def load(cls, path: Path) -> Contribution:
-        """Read a contribution; who signed it is checked where it is used."""
-        facts, arrays = read_file(path, ("contribution",), checks_of(cls))
-        values = arrays.get("values", np.empty(0))
-        if values.dtype != np.uint64 or values.ndim != 1:
-            raise FormatError(f"{path} is not a sound contribution. It may be damaged; ask for it again.")
-        return cls(values=values, **facts)
-
 
 @dataclass(frozen=True, eq=False)
-class Directions:
+class Directions(Filed):
     """What the coordinator sends to all parties after a number of steps: the directions, or what the next step needs.
 
     ``arrays`` are ``directions`` (w, d) and ``scale`` (d,) at the end; before, and with wide features, ``basis`` or
-    ``blocks``. The directions keep a ``share`` of the total. ``state`` is what the coordinator needs for the next step,
-    and keeps to itself.
+    ``blocks``. The directions keep a ``share`` of the total. The coordinator keeps ``state`` to itself.
     """
 
+    KINDS: ClassVar[tuple[str, ...]] = ("directions",)
     round: Checksum
     step: Size
     arrays: Mapping[str, AnyArray] = field(repr=False)
     share: Share = 0.0
     state: Mapping[str, AnyArray] = field(default_factory=dict, repr=False)
+
+    def check(self) -> None:
+        """Refuse arrays that no step makes."""
+        sound = set(self.arrays) in ANSWERS and all(array.ndim <= 2 for array in self.arrays.values())
+        if not sound or not all(a.dtype.kind == "f" and bool(np.isfinite(a).all()) for a in self.arrays.values()):
+            raise InputError("it does not hold sound directions. It may be damaged; ask for it again.")
 
     @property
     def complete(self) -> bool:
@@ -101,32 +83,14 @@ class Directions:
         return "directions" in self.arrays
 
     @property
-    def facts(self) -> dict[str, object]:
-        """What the header of its file says."""
-        return {"round": self.round, "step": self.step, "share": self.share}
-
-    @property
     def id(self) -> str:
         """The SHA-256 of everything that the parties get."""
-        return digest({**self.facts, "arrays": described(self.arrays)})
+        return digest(self.content)
 
     @property
     def code(self) -> str:
         """What parties can compare: it is the same if all got the same directions."""
         return readable(self.id)
-
-    def save(self, path: Path, *, state: bool = False) -> None:
-        """Write what the parties get, or the coordinator's ``state``."""
-        write_file(path, "state" if state else "directions", self.facts, self.state if state else self.arrays)
-
-    @classmethod
-    def load(cls, path: Path, *, state: bool = False) -> Directions:
-        """Read directions, or a ``state``."""
-        facts, arrays = read_file(path, ("state" if state else "directions",), checks_of(cls))
-        sound = set(arrays) in ANSWERS and all(array.ndim <= 2 for array in arrays.values())
-        if not sound or not all(a.dtype.kind == "f" and bool(np.isfinite(a).all()) for a in arrays.values()):
-            raise FormatError(f"{path} does not hold sound directions. It may be damaged; ask for it again.")
-        return cls(**facts, arrays={}, state=arrays) if state else cls(**facts, arrays=arrays)
 
     def check_round(self, agreed: Round) -> None:
         """Refuse directions of another round."""
@@ -134,12 +98,18 @@ class Directions:
             raise InputError(f"these directions are of another round than '{agreed.invitation.name}' ({agreed.code}).")
 
 
+class State(Directions):
+    """The file of what the coordinator keeps between two steps, as its ``arrays``."""
+
+    KINDS: ClassVar[tuple[str, ...]] = ("state",)
+
+
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """The embedding of a party's own nodes, and its certificate.
+    """The ``embedding`` (k, d) of a party's own nodes, the ``rows`` (k,) of its network, and its certificate.
 
-    ``rows`` (k,) are the own nodes, and ``embedding`` is (k, d). The directions keep the ``share`` of the party's own
-    signal, and that of the ``total``; as many directions of its own would keep the share ``best``.
+    The directions keep the ``share`` of the party's own signal, and that of the ``total``; as many directions of its
+    own would keep the share ``best``. ``notes`` are those of the round.
     """
 
     rows: AnyArray
@@ -147,26 +117,27 @@ class Embedded:
     share: float
     total: float
     best: float
+    notes: Sequence[str] = ()
 
     @property
     def verdict(self) -> str:
         """What the shares mean."""
-        meaning = "They suit your network."
-        if self.share < 0.75 * self.best:
-            meaning = (
-                "That is low: your network differs from the others, or somebody contributed nonsense, which masks "
-                "hide. Compare with what the other parties see, and embed alone if theirs is low too."
-            )
+        low = (
+            "That is low: your network differs from the others, or somebody contributed nonsense, which masks hide. "
+            "Compare with what the other parties see, and embed alone if theirs is low too."
+        )
+        warnings = [*([low] if self.share < 0.75 * self.best else []), *self.notes]
+        meaning = " ".join(warnings) or "They suit your network."
         return (
             f"The directions keep {self.share:.0%} of your signal and {self.total:.0%} of the total; directions of "
             f"your own would keep {self.best:.0%}. {meaning}"
         )
 
 
-def step_context(agreed: Round, received: Directions | None) -> str:
-    """Return the SHA-256 of everything that parties must agree on in a step; masks are made from it."""
+def step_context(agreed: Round, received: Directions | None) -> tuple[int, str]:
+    """Return the step, and the SHA-256 of everything that parties must agree on in it; masks are made from it."""
     step, directions = (0, None) if received is None else (received.step, received.id)
-    return digest({"round": agreed.id, "step": step, "directions": directions})
+    return step, digest({"round": agreed.id, "step": step, "directions": directions})
 
 
 def contribute(network: Network, agreed: Round, member: Member, *, received: Directions | None = None) -> Contribution:
@@ -175,12 +146,11 @@ def contribute(network: Network, agreed: Round, member: Member, *, received: Dir
     ``received`` is what the coordinator sent after the step before. The same arguments give the same bits: never send
     two contributions to one step that differ.
     """
-    step = 0 if received is None else received.step
     if received is not None:
         received.check_round(agreed)
         if received.complete:
             raise InputError("the round is complete: nothing is left to contribute, and every party can embed.")
-    context = step_context(agreed, received)
+    step, context = step_context(agreed, received)
     _, values = plain_sum(network, agreed, member, received=received)
     own = member.card
     if agreed.card(own.party) != own:
@@ -195,10 +165,7 @@ def contribute(network: Network, agreed: Round, member: Member, *, received: Dir
 def plain_sum(
     network: Network, agreed: Round, member: Member, *, received: Directions | None = None
 ) -> tuple[str, npt.NDArray[np.uint64]]:
-    """Return what a party adds in a step, without masks: ``moment`` or ``product``, and the rounded sum modulo 2^64.
-
-    With differential privacy it has noise.
-    """
+    """Return what a party adds in a step, without masks, but with noise if any: its kind, and the sum modulo 2^64."""
     graph, far, filled = _placed(network, agreed, member)
     embedder, noise = _embedder(agreed, received), agreed.signal.noise
     kept = (replace(embedder, steps=0) if noise else embedder).prepare(graph, 0, far=far)
@@ -209,7 +176,7 @@ def plain_sum(
         columns, width = _columns(len(total), filled, agreed)
         moment = np.zeros((width, width), dtype=np.int64)
         moment[np.ix_(columns, columns)] = total
-        total = np.append(moment[_upper(width)], np.int64(round(empty * 2.0**UNIT_BITS)))
+        total = np.append(moment[np.triu_indices(width)], np.int64(round(empty * 2.0**UNIT_BITS)))
     if noise:  # from a secret: asked again, a party sends the same
         words = stream(member.exchange, bytes.fromhex(agreed.id) + b"noise", len(total))
         total = total + np.rint(noise * 2.0**UNIT_BITS * normal(words)).astype(np.int64)
@@ -244,7 +211,9 @@ def combine(agreed: Round, contributions: Iterable[Contribution], *, before: Dir
         total += message.values
     real = total.view(np.int64) / 2.0 ** agreed.bits(kind)
     if kind == "moment":
-        M = _full(real[:-1], width)
+        M = np.zeros((width, width))
+        M[np.triu_indices(width)] = real[:-1]
+        M += np.triu(M, 1).T
         _check_moment(M, float(real[-1]), agreed)
     else:
         M = real.reshape(width, -1)
@@ -272,14 +241,11 @@ def embed(network: Network, agreed: Round, member: Member, directions: Direction
     unscaled = np.square(Z / np.where(scale > 0, scale, 1)).sum()
     rows = max(network.n_own - agreed.signal.empty_share(kept, network.own), 1e-9)
     best = float(own.start["share"]) if own.start is not None else 0.0
-    return Embedded(np.flatnonzero(network.own), Z, float(unscaled / rows), directions.share, best)
+    return Embedded(np.flatnonzero(network.own), Z, float(unscaled / rows), directions.share, best, agreed.notes)
 
 
 def _placed(network: Network, agreed: Round, member: Member) -> tuple[Graph, FarField, Int64Array]:
-    """Return the graph that is spread, the column of each node among the filled buckets, and the numbers of these.
-
-    Only these are spread: all other columns of the party are zero. A network that it did not join with is refused.
-    """
+    """Return the graph that is spread, the column of each node among the filled buckets, and the numbers of these."""
     card, invitation = member.card, agreed.invitation
     invitation.check_key(member.key)
     invitation.check_names(network.names, member.key)
@@ -310,23 +276,12 @@ def _embedder(agreed: Round, received: Directions | None, *, state: bool = False
     arrays: dict[str, AnyArray] = {} if received is None else dict(received.state if state else received.arrays)
     if not arrays:
         return made
-    if "blocks" not in arrays:
-        arrays = {**(made.start or {}), **arrays}
+    arrays = arrays if "blocks" in arrays else {**(made.start or {}), **arrays}
     for name in ("basis", "blocks", "products"):
         shape = arrays[name].shape if name in arrays else (signal.features, 0)
         if len(shape) != 2 or shape[0] != signal.features:
             raise InputError(f"the {name} have shape {shape}, and the round has {signal.features} features.")
     return replace(made, start=arrays)
-
-
-def _upper(width: int) -> npt.NDArray[np.bool_]:
-    return np.triu(np.ones((width, width), dtype=bool))
-
-
-def _full(upper: Float64Array, width: int) -> Float64Array:
-    M = np.zeros((width, width))
-    M[_upper(width)] = upper
-    return np.asarray(M + np.triu(M, 1).T)
 
 
 def _block(state: Mapping[str, AnyArray]) -> AnyArray:
@@ -393,7 +348,7 @@ def _answer(agreed: Round, after: Propagation, step: int) -> Directions:
         share = min(float(start.pop("share")), 1.0)
         names = start if agreed.signal.is_wide else ("directions", "scale")
         return Directions(agreed.id, step, {name: start[name] for name in names}, share)
-    shown = start
-    if "basis" not in start:  # parties get no products with the total
-        shown = {"blocks": _block(start), "products": start["products"][:, :0], "kept": np.zeros(0)}
+    if "basis" in start:
+        return Directions(agreed.id, step, start, state=start)
+    shown = {"blocks": _block(start), "products": start["products"][:, :0], "kept": np.zeros(0)}  # no products
     return Directions(agreed.id, step, shown, state=start)

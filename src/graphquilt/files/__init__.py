@@ -1,33 +1,10 @@
 """Write files atomically, explain errors of the disk, read and write arrays, checksums and locks."""
 
-from graphquilt.files.array_files import (
-    Archive,
-    array_writer,
-    check_values,
-    load_arrays,
-    map_array,
-    map_arrays,
-    open_archive,
-    read_bytes,
-    save_arrays,
-    temporary_array,
-    write_arrays,
-)
-from graphquilt.files.checksums import (
-    array_checksum,
-    is_array_entry,
-    is_checksum,
-    is_size,
-    read_sealed,
-    sealed_content,
-    sealed_text,
-)
+from graphquilt.files.array_files import array_writer, load_arrays, map_array, map_arrays, save_arrays, write_arrays
+from graphquilt.files.checksums import array_checksum, is_checksum, is_size, read_sealed, sealed_content, sealed_text
 from graphquilt.files.writing import (
     atomic_file,
-    available_memory,
     check_disk,
-    check_inside,
-    check_memory,
     folder_lock,
     sync_folder,
     temporary_sibling,
@@ -36,30 +13,21 @@ from graphquilt.files.writing import (
 )
 
 __all__ = [
-    "Archive",
     "array_checksum",
     "array_writer",
     "atomic_file",
-    "available_memory",
     "check_disk",
-    "check_inside",
-    "check_memory",
-    "check_values",
     "folder_lock",
-    "is_array_entry",
     "is_checksum",
     "is_size",
     "load_arrays",
     "map_array",
     "map_arrays",
-    "open_archive",
-    "read_bytes",
     "read_sealed",
     "save_arrays",
     "sealed_content",
     "sealed_text",
     "sync_folder",
-    "temporary_array",
     "temporary_sibling",
     "translate_disk_errors",
     "write_arrays",

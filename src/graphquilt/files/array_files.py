@@ -98,10 +98,7 @@ def array_writer(path: Path, dtype: np.dtype[Any], row: tuple[int, ...] = ()) ->
 
 
 def map_arrays(path: Path, names: tuple[str, ...]) -> dict[str, AnyArray]:
-    """Open the named arrays of a .npy or .npz file, memory-mapped where the file allows it.
-
-    The checksums of members that are mapped are not compared, because that would read them whole.
-    """
+    """Open the named arrays of a .npy or .npz file, memory-mapped where the file allows it, without their checksums."""
     with open_regular_file(path) as (file, size):
         if _is_archive(file):
             archive = Archive(file, size)
@@ -127,11 +124,7 @@ def temporary_array(shape: tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
 
 
 def load_arrays(path: Path, *, unpickle: Callable[[bytes], Any] | None = None) -> dict[str, Any]:
-    """Read all arrays of a .npz file into memory.
-
-    Members that hold Python objects are an error, unless ``unpickle`` makes something of their bytes; where it makes
-    None of them, they are left out.
-    """
+    """Read all arrays of a .npz file; of Python objects ``unpickle`` makes something, or None to leave them out."""
     with open_archive(path) as archive:
         foreign = [name for name in archive.names if not name.endswith(".npy")]
         if foreign:

@@ -32,9 +32,7 @@ _OLD = 86_400.0  # seconds; a part file that nobody has written to for so long i
 def temporary_sibling(path: Path) -> Iterator[Path]:
     """Lend a name beside ``path`` that no other writer has, and leave nothing under it.
 
-    Rename the file to ``path`` when it is complete. Files that killed writers of ``path`` have left are
-    removed first: those whose process no longer runs on this host, or that nobody has written to for a day. Those of
-    live writers stay.
+    Files of killed writers of ``path`` are removed first: their process no longer runs here, or they are a day old.
     """
     for other in path.parent.glob(f"{glob.escape(path.stem)}.*.part"):
         with contextlib.suppress(FileNotFoundError):  # another writer has removed it
@@ -113,10 +111,10 @@ def check_inside(path: Path, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+def atomic_file(path: Path, *, durable: bool = True, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Open a file to write, which appears under its name, complete, after the block; ``durable`` waits for the disk."""
     with temporary_sibling(path) as part:
-        with open(part, "wb") as file:
+        with open(part, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
             file.flush()
             if durable:
@@ -159,25 +157,11 @@ def translate_disk_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def folder_lock(path: str | os.PathLike[str], *, shard: str | None = None) -> Iterator[None]:
-    """Lock a folder for this thread: two runs must not work on it at once.
+    """Lock a folder, which is made if needed, for this thread; a JobError names the process that has locked it.
 
-    Parameters
-    ----------
-    path : path
-        It is created if it does not exist.
-    shard : str, optional
-        The name of the shard of a job that is worked on. Different shards may be worked on at the same time, but the
-        whole job may not be worked on beside any of them.
-
-    Raises
-    ------
-    JobError
-        Another run has locked it; the message names its process and host.
-
-    Notes
-    -----
-    The operating system keeps the lock (``flock``, or ``locking`` of Windows); it ends with its process, however that
-    ends. The content of the file is only for people to read. A thread that has locked a folder may lock it again.
+    Different shards of a job may be worked on at the same time, but not the whole job beside any of them. The operating
+    system keeps the lock, which ends with its process; the content of the file is for people. A thread that has locked
+    a folder may lock it again.
     """
     folder = Path(path).absolute()
     own = (str(folder), threading.get_ident())
@@ -195,9 +179,7 @@ def folder_lock(path: str | os.PathLike[str], *, shard: str | None = None) -> It
 
 
 def _acquire(folder: Path, shard: str | None) -> contextlib.ExitStack:
-    names = [("lock", shard is not None)]
-    if shard is not None:
-        names.append((f"lock.{shard}", False))
+    names = [("lock", False)] if shard is None else [("lock", True), (f"lock.{shard}", False)]
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         for name, shared in names:
@@ -206,9 +188,8 @@ def _acquire(folder: Path, shard: str | None) -> contextlib.ExitStack:
             if not _lock(handle, shared=shared):
                 os.lseek(handle, 0, os.SEEK_SET)
                 owner = _owner(os.read(handle, 4096))
-                raise JobError(
-                    f"{folder} is being worked on by {owner}. Wait for it, stop it, or choose another folder."
-                )
+                advice = "Wait for it, stop it, or choose another folder."
+                raise JobError(f"{folder} is being worked on by {owner}. {advice}")
             if not shared:  # nobody is at work when it ends, unless the process is killed
                 stack.callback(os.ftruncate, handle, 0)
             this = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
@@ -232,10 +213,7 @@ def _lock(handle: int, *, shared: bool) -> bool:
 
 
 def _lock_bytes(handle: int, *, shared: bool) -> bool:
-    """Do so where locks are of bytes and never shared: who shares the file locks one byte, who wants it alone all.
-
-    These bytes lie behind what people may read in the file.
-    """
+    """Do so where locks are of bytes and never shared: who shares the file locks one byte, who wants it alone all."""
     import msvcrt
 
     first, count = (secrets.randbelow(_BYTES), 1) if shared else (0, _BYTES)
@@ -248,10 +226,7 @@ def _lock_bytes(handle: int, *, shared: bool) -> bool:
 
 
 def lock_holders(folder: Path | None) -> set[str]:
-    """Return host and process of every run that has locked a folder or a shard of it, without touching the locks.
-
-    A process of this host that no longer runs does not count.
-    """
+    """Return host and process of every run that has locked a folder or a shard of it, without touching the locks."""
     holders = set()
     for path in [] if folder is None else folder.glob("lock*"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):

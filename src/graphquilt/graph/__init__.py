@@ -1,7 +1,4 @@
-"""Graph: the adjacency structure as plain CSR arrays, with what belongs to each node beside it, and how it is read.
-
-``reading`` makes graphs of files and of the objects of other packages, in memory or out of core.
-"""
+"""Graph: the adjacency structure as plain CSR arrays, with what belongs to each node beside it, and how it is read."""
 
 from graphquilt.graph.checks import check_labels, group, short_labels
 from graphquilt.graph.files import attach

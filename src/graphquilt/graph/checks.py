@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, FloatArray, Int64Array, IntArray, refuse_masked
+from graphquilt.arrays import AnyArray, FloatArray, Int64Array, IntArray, pieces, refuse_masked
 from graphquilt.errors import FormatError, InputError
+from graphquilt.files import is_size
 from graphquilt.graph import kernels
 
 _PIECE = 1 << 22  # entries that are checked at once
@@ -50,14 +51,13 @@ def check_rows(indptr: IntArray, n_entries: int) -> None:
 
 
 class ColumnCheck:
-    """Raise unless columns are in range and, if ``ascending``, sorted and unique in each row.
+    """Raise unless columns, given piece by piece, are in range, sorted and unique in each row.
 
-    It is called with one piece of the columns after the other and needs little memory. ``indptr`` must have
-    passed :func:`check_rows`.
+    ``indptr`` must have passed :func:`check_rows`.
     """
 
-    def __init__(self, indptr: IntArray, n_columns: int, *, ascending: bool = True) -> None:
-        self.indptr, self.n_columns, self.ascending = indptr, n_columns, ascending
+    def __init__(self, indptr: IntArray, n_columns: int) -> None:
+        self.indptr, self.n_columns = indptr, n_columns
         self.place, self.last = 0, -1
 
     def __call__(self, part: IntArray) -> None:
@@ -66,12 +66,6 @@ class ColumnCheck:
             return
         if part.min() < 0 or part.max() >= self.n_columns:
             raise InputError(f"columns must lie in 0..{self.n_columns - 1}; found {part.min()}..{part.max()}.")
-        if self.ascending:
-            self._check_order(part)
-        self.place += len(part)
-        self.last = int(part[-1])
-
-    def _check_order(self, part: IntArray) -> None:
         begin, end = self.place, self.place + len(part)
         rises = np.empty(len(part), dtype=bool)
         rises[0] = int(part[0]) > self.last
@@ -86,14 +80,15 @@ class ColumnCheck:
                 f"the columns of each row must ascend; row {row} has {part[k - 1] if k else self.last}, {part[k]}. "
                 "Graph(A) sorts a SciPy matrix."
             )
+        self.place, self.last = end, int(part[-1])
 
 
 def check_csr(indptr: IntArray, indices: IntArray) -> None:
     """Raise unless rows are in order, and columns in range, sorted and unique in each row."""
     check_rows(indptr, len(indices))
     check = ColumnCheck(indptr, len(indptr) - 1)
-    for start in range(0, len(indices), _PIECE):
-        check(np.asarray(indices[start : start + _PIECE]))
+    for here in pieces(len(indices), _PIECE):
+        check(np.asarray(indices[here]))
 
 
 def check_labels(labels: npt.ArrayLike, n_nodes: int) -> Int64Array:
@@ -102,10 +97,7 @@ def check_labels(labels: npt.ArrayLike, n_nodes: int) -> Int64Array:
 
 
 def short_labels(labels: npt.ArrayLike, n_nodes: int) -> IntArray:
-    """Check ``labels`` as :func:`check_labels` does, and return them in the shortest type that loops are compiled for.
-
-    Loops over all edges look up the label of every neighbour, and are faster if labels take little memory.
-    """
+    """Check ``labels`` as :func:`check_labels` does, and return them in the shortest type: loops are faster then."""
     values, p = _cluster_labels(labels, n_nodes)
     return values.astype(np.uint16 if p <= 1 << 16 else index_type(p))
 
@@ -148,40 +140,33 @@ def check_size(n_rows: int, n_entries: int, what: str = "rows") -> None:
 
 def csr_of(data: object, indices: object, indptr: object, shape: object) -> sp.csr_array:
     """Return a CSR matrix after checking that its arrays are one."""
-    (n_rows, n_columns), values = _shape(shape), _row(data, "values", "biuf")
-    columns, ends = _row(indices, "columns", "iu"), _row(indptr, "indptr", "iu")
-    if len(ends) != n_rows + 1 or ends[0] != 0 or np.any(ends[1:] < ends[:-1]) or ends[-1] > len(columns):
-        raise FormatError(
-            f"the indptr of a sparse matrix of {n_rows} rows must have {n_rows + 1} entries that ascend from 0 to at "
-            f"most {len(columns)}; it has {len(ends)}, up to {ends.max(initial=0)}."
-        )
-    columns, values = columns[: ends[-1]], values[: ends[-1]]
-    _check_entries(values, columns=(columns, n_columns))
-    return sp.csr_array((values, columns, ends), shape=(n_rows, n_columns))
+    return sparse_of("csr", {"data": data, "indices": indices, "indptr": indptr, "shape": shape})
 
 
 def sparse_of(form: str, parts: Mapping[str, object]) -> sp.csr_array:
     """Return the matrix that SciPy keeps as these ``parts`` in one of the forms ``csr``, ``csc`` and ``coo``."""
     if form == "coo" and isinstance(coords := parts.get("coords"), tuple) and len(coords) == 2:
         parts = {**parts, "row": coords[0], "col": coords[1]}
-    needed = {"csr": ("indices", "indptr"), "csc": ("indices", "indptr"), "coo": ("row", "col")}.get(form)
-    if needed is None:
+    if form not in ("csr", "csc", "coo"):
         raise FormatError(f"sparse matrices of the form '{form[:20]}' are not read; save it as CSR, with .tocsr().")
-    missing = [name for name in ("data", *needed, "shape") if name not in parts]
-    if missing:
+    needed = ("data", *(("row", "col") if form == "coo" else ("indices", "indptr")), "shape")
+    if missing := [name for name in needed if name not in parts]:
         raise FormatError(f"a sparse matrix lacks {', '.join(missing)}.")
-    data, first, second, shape = (parts[name] for name in ("data", *needed, "shape"))
-    if form == "csr":
-        return csr_of(data, first, second, shape)
-    n_rows, n_columns = _shape(shape)
-    if form == "csc":
-        transposed = csr_of(data, first, second, (n_columns, n_rows))
-        check_size(n_rows, transposed.nnz)
-        return sp.csr_array(transposed.T)
-    values, i, j = _row(data, "values", "biuf"), _row(first, "rows", "iu"), _row(second, "columns", "iu")
-    _check_entries(values, rows=(i, n_rows), columns=(j, n_columns))
-    check_size(n_rows, len(values))
-    return sp.csr_array(sp.coo_array((values, (i, j)), shape=(n_rows, n_columns)))
+    values, first, second = (_row(parts[name], name, "biuf" if name == "data" else "iu") for name in needed[:3])
+    n_rows, n_columns = _shape(parts["shape"])
+    if form != "csr":  # whose indptr has an entry for each row
+        check_size(n_rows, len(values))
+    try:
+        if form == "coo":
+            return sp.csr_array(sp.coo_array((values, (first, second)), shape=(n_rows, n_columns)))
+        if len(second) == 0 or np.any(second[1:] < second[:-1]):
+            raise ValueError("indptr does not ascend")
+        kind = sp.csr_array if form == "csr" else sp.csc_array
+        matrix = kind((values, first, second), shape=(n_rows, n_columns))
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise FormatError(f"the arrays of a sparse matrix contradict each other: {error}.") from error
+    return sp.csr_array(matrix)
 
 
 def saved_sparse(arrays: Mapping[str, AnyArray]) -> sp.csr_array:
@@ -195,13 +180,10 @@ def saved_sparse(arrays: Mapping[str, AnyArray]) -> sp.csr_array:
 
 def _shape(shape: object) -> tuple[int, int]:
     values = shape.tolist() if isinstance(shape, np.ndarray) and shape.ndim == 1 else shape
-    if not isinstance(values, tuple | list) or len(values) != 2 or not all(map(_is_length, values)):
+    pair = [n.item() if isinstance(n, np.integer) else n for n in values] if isinstance(values, tuple | list) else []
+    if len(pair) != 2 or not all(map(is_size, pair)):
         raise FormatError(f"the shape of a sparse matrix must be two whole numbers of at least 0, not {values!r:.80}.")
-    return int(values[0]), int(values[1])
-
-
-def _is_length(n: object) -> bool:
-    return isinstance(n, int | np.integer) and not isinstance(n, bool) and 0 <= int(n) < 1 << 62
+    return pair[0], pair[1]
 
 
 def _row(values: object, name: str, kinds: str) -> AnyArray:
@@ -212,13 +194,3 @@ def _row(values: object, name: str, kinds: str) -> AnyArray:
     if kinds == "iu":  # beyond 63 bits they become negative, which is refused
         return values if values.dtype in (np.int32, np.int64) else values.astype(np.int64)
     return values.astype(np.float32 if values.dtype.str[1:] == "f2" else values.dtype.newbyteorder("="), copy=False)
-
-
-def _check_entries(values: AnyArray, **places: tuple[IntArray, int]) -> None:
-    """Raise unless each value has a place within the shape along every axis."""
-    for name, (indices, n) in places.items():
-        if len(indices) != len(values):
-            raise FormatError(f"a sparse matrix has {len(values)} values and {len(indices)} {name}.")
-        if len(indices) and (indices.min() < 0 or indices.max() >= n):
-            found = f"{indices.min()}..{indices.max()}"
-            raise FormatError(f"the {name} of a sparse matrix must lie in 0..{n - 1}; found {found}.")

@@ -125,8 +125,7 @@ def volumes(csr: tuple[IntArray, IntArray, Float64Array], labels: IntArray, p: i
 def components(indptr: IntArray, indices: IntArray, parent: IntArray) -> int:
     """Number every node's component by union-find, weakly connected, in the order of their smallest nodes.
 
-    ``parent`` (n,) may hold anything, and holds the numbers of the components afterwards; return how many there are.
-    It is the only memory that is used, and the edges are read once, in order.
+    ``parent`` (n,), the only memory used, holds the numbers of the components afterwards; return how many there are.
     """
     n = len(indptr) - 1
     for u in range(n):
@@ -248,9 +247,8 @@ def induced(
 ) -> None:
     """Write the entries between ``rows``, numbered by their place in it, and the clusters of all other neighbours.
 
-    ``inside`` and ``outside`` are where each row begins and ends, (k + 1,), the places or clusters, and any weights.
-    Without clusters nothing is written outside. The places of the rows are found in a hash table: memory depends on
-    their number only, and not on the size of the graph.
+    ``inside`` and ``outside`` are row ends, (k + 1,), places or clusters, and any weights; without clusters nothing is
+    written outside. Places are found in a hash table: memory does not depend on the size of the graph.
     """
     indptr, indices, weights = csr
     ends, columns, values = inside

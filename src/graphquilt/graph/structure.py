@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray, refuse_masked
+from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array, IntArray, pieces, refuse_masked
 from graphquilt.errors import InputError
 from graphquilt.graph import kernels
 from graphquilt.graph.checks import check_csr, check_labels, check_weights, group, index_type
@@ -141,8 +141,8 @@ class Graph:
             raise InputError(f"there are {len(indices)} edges and {len(weights)} weights.")
         if checksums is None:
             check_csr(indptr, indices)
-            for start in range(0, 0 if weights is None else len(weights), _PIECE):
-                check_weights(np.asarray(weights)[start : start + _PIECE], first=start)
+            for here in pieces(0 if weights is None else len(weights), _PIECE):
+                check_weights(np.asarray(weights)[here], first=here.start)
         if isinstance(features, sp.sparray | sp.spmatrix):
             features = features if isinstance(features, sp.csr_array) else to_csr(features)
         elif features is not None:
@@ -164,6 +164,11 @@ class Graph:
     def n_nodes(self) -> int:
         """Number of nodes."""
         return len(self.indptr) - 1
+
+    @property
+    def ids(self) -> AnyArray:
+        """The name of each node, (n,): ``node_ids``, or 0..n-1."""
+        return np.arange(self.n_nodes) if self.node_ids is None else np.asarray(self.node_ids)
 
     @property
     def n_entries(self) -> int:
@@ -214,13 +219,6 @@ class Graph:
 
         ``cluster`` (n,) is the cluster of each node, or empty. The edges that leave are CSR arrays: row ends, clusters,
         and weights, which are empty if the graph has none.
-
-        Examples
-        --------
-        >>> path = Graph(sp.csr_array(np.eye(4, k=1) + np.eye(4, k=-1)))
-        >>> part, (indptr, clusters, _) = path.split([1, 2], np.array([5, 0, 0, 7]))
-        >>> part.n_edges, indptr.tolist(), clusters.tolist()
-        (1, [0, 1, 2], [5, 7])
         """
         rows = self._rows(nodes)
         most = int((self.indptr[rows + 1] - self.indptr[rows]).sum())
@@ -231,21 +229,16 @@ class Graph:
             ends = np.zeros(len(rows) + 1, dtype=np.int64)
             return ends, np.empty(most * filled, dtype=kind), np.empty(n_values * filled, dtype=weights.dtype)
 
-        inside, outside = room(index_type(len(rows)), True), room(np.int32, len(cluster) > 0)
+        parts = room(index_type(len(rows)), True), room(np.int32, len(cluster) > 0)
         ascending = bool(np.all(rows[1:] > rows[:-1]))
-        csr = (self.indptr, self.indices, weights)
-        kernels.induced(csr, rows, ascending, np.asarray(cluster), inside, outside)
-
-        def trimmed(part: tuple[Int64Array, IntArray, FloatArray]) -> tuple[Int64Array, IntArray, FloatArray]:
-            ends, columns, values = part
-            return ends, columns[: ends[-1]].copy(), values[: ends[-1]].copy()
-
-        ends, columns, values = trimmed(inside)
+        kernels.induced((self.indptr, self.indices, weights), rows, ascending, np.asarray(cluster), *parts)
+        inside, outside = ((ends, a[: ends[-1]].copy(), b[: ends[-1]].copy()) for ends, a, b in parts)
+        ends, columns, values = inside
         features, labels = (None if values is None else values[rows] for values in (self.features, self.labels))
         node_ids = rows if self.node_ids is None else self.node_ids[rows]
         arrays = (ends, columns, None if self.weights is None else values)
         part = Graph.__new__(Graph)._set(arrays, features, labels, node_ids, directed=self.directed)
-        return part, trimmed(outside)
+        return part, outside
 
     def _rows(self, nodes: npt.ArrayLike) -> Int64Array:
         selection = np.asarray(nodes)
@@ -285,32 +278,27 @@ class Graph:
         >>> part.n_nodes, nodes.tolist()
         (2, [1, 2])
         """
-        if self.n_nodes == 0:
-            raise InputError("the graph has no nodes, and no largest component.")
         nodes = np.flatnonzero(self.largest_component_ranks() >= 0)
         return self if len(nodes) == self.n_nodes else self.subgraph(nodes), nodes
 
     def largest_component_ranks(self) -> IntArray:
-        """Return the place of each node in the largest component, (n,), and -1 for nodes outside it.
-
-        The edges are read once, in order; memory is 4 bytes per node below 2^31 nodes.
-        """
+        """Return the place of each node in the largest component, (n,), and -1 for nodes outside it."""
+        if self.n_nodes == 0:
+            raise InputError("the graph has no nodes, and no largest component.")
         ranks = np.empty(self.n_nodes, dtype=index_type(self.n_nodes))
         sizes = np.zeros(kernels.components(self.indptr, self.indices, ranks), dtype=np.int64)
-        for start in range(0, self.n_nodes, _PIECE):
-            numbers, counts = np.unique(ranks[start : start + _PIECE], return_counts=True)
+        for here in pieces(self.n_nodes, _PIECE):
+            numbers, counts = np.unique(ranks[here], return_counts=True)
             sizes[numbers] += counts
-        if len(sizes):
-            members = ranks == sizes.argmax()
-            ranks[:] = -1
-            ranks[members] = np.arange(sizes.max(), dtype=ranks.dtype)
+        members = ranks == sizes.argmax()
+        ranks[:] = -1
+        ranks[members] = np.arange(sizes.max(), dtype=ranks.dtype)
         return ranks
 
     def quotient(self, labels: npt.ArrayLike) -> Graph:
         """Return the graph of clusters: i and j are joined by the sum of the weights of the edges between them.
 
-        ``labels`` (n,) are the clusters of the nodes, 0..p-1 without gaps. The result has p nodes, weights and no self
-        loops; no p × p table is made.
+        ``labels`` (n,) are 0..p-1 without gaps. The result has p nodes, weights and no self loops.
 
         Examples
         --------

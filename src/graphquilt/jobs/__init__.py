@@ -1,36 +1,38 @@
 """From a graph to its embedding: the steps, the jobs that keep them, and what can be done with a job.
 
-``steps`` has cut() and stitch(), and ``patch_embedding`` the step between them; each takes any :class:`Store`, a
-plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` makes it, and
-``directory`` keeps it in a folder.
+``steps`` has cut(), ``stitching`` stitch(), and ``patch_embedding`` the step between them; each takes any
+:class:`Store`, a plain dict included. ``settings`` and ``source`` say how a job is made, ``job`` makes it, and
+``store`` keeps it in a folder.
 """
 
 from graphquilt.jobs.choosing import Choice, choose_by_labels
-from graphquilt.jobs.comparison import Comparison, compare
-from graphquilt.jobs.directory import DirectoryStore
-from graphquilt.jobs.estimator import GraphQuilt
-from graphquilt.jobs.evaluation import Diagnosis, Evaluation, diagnose, evaluate_job, record_evaluation
-from graphquilt.jobs.export import export_embedding, format_of, write_embedding
-from graphquilt.jobs.imported import align_files, import_patches
+from graphquilt.jobs.evaluation import (
+    Comparison,
+    Diagnosis,
+    Evaluation,
+    compare,
+    diagnose,
+    evaluate_job,
+    record_evaluation,
+)
+from graphquilt.jobs.export import Neighbours, export_embedding, format_of, neighbours, write_embedding
 from graphquilt.jobs.job import Job
-from graphquilt.jobs.nearest import Neighbours, neighbours
 from graphquilt.jobs.options import Cutting, Recipe
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.plan import Plan, Sizes, StagePlan, plan_job, plan_sizes
 from graphquilt.jobs.records import patch_seed, stored_patch_graph
-from graphquilt.jobs.result import EmbeddedPatches, Result
 from graphquilt.jobs.settings import JobSettings
 from graphquilt.jobs.source import Source
-from graphquilt.jobs.status import Advice, JobProgress, JobStatus, fit_advice, follow_job, job_status
-from graphquilt.jobs.steps import cut, embed
-from graphquilt.jobs.stitching import stitch
-from graphquilt.jobs.store import Record, Store
+from graphquilt.jobs.status import JobProgress, JobStatus, follow_job, job_status
+from graphquilt.jobs.steps import GraphQuilt, cut, embed
+from graphquilt.jobs.stitching import Result, align_files, import_patches, stitch
+from graphquilt.jobs.store import DirectoryStore, Record, Store
+from graphquilt.jobs.stored_patches import EmbeddedPatches
 from graphquilt.jobs.updating import update
 from graphquilt.jobs.versions import Update
 from graphquilt.jobs.workers import Processes
 
 __all__ = [
-    "Advice",
     "Choice",
     "Comparison",
     "Cutting",
@@ -63,7 +65,6 @@ __all__ = [
     "embed_patches",
     "evaluate_job",
     "export_embedding",
-    "fit_advice",
     "follow_job",
     "format_of",
     "import_patches",

@@ -13,7 +13,7 @@ from graphquilt.graph import Graph
 from graphquilt.graph.reading.ids import find_ids
 from graphquilt.graph.reading.node_tables import NodeVectors
 from graphquilt.graph.structure import Features
-from graphquilt.jobs.nearest import node_row
+from graphquilt.jobs.export import node_row
 
 COMMON = 0.5  # of the ids of the smaller graph: with fewer in common it is a question whether it is the same graph
 

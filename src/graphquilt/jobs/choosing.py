@@ -14,9 +14,8 @@ from graphquilt.errors import InputError, JobError
 from graphquilt.evaluate import InvariantLogistic, Split
 from graphquilt.evaluate.positions import checked_labels
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import describe, differences, fingerprint
-from graphquilt.jobs.records import graph_fingerprint, patch_key
-from graphquilt.jobs.store import Record, Store, store_name, stored_record
+from graphquilt.jobs.records import describe, differences, graph_fingerprint, patch_key
+from graphquilt.jobs.store import Record, Store, fingerprint, store_name, stored_record
 
 KEY = "choice"
 FOLDS, REPEATS = 5, 2
@@ -103,12 +102,8 @@ def choose_signal(
             "(--set, --for). Leave out one of the two."
         )
     classes, default = checked_labels(labels, graph.n_nodes), replace(embedder, signal=Signal())
-    made_from = {
-        "labels": fingerprint(classes),
-        "graph": graph_fingerprint(graph),
-        "embedder": describe(default),
-        "seed": seed,
-    }
+    made_from = {"labels": fingerprint(classes), "graph": graph_fingerprint(graph), "seed": seed}
+    made_from |= {"embedder": describe(default)}
     candidates = _candidates() if graph.features is not None else {"default": Signal()}
     record = stored_record(store, KEY, made_from)
     if record is None:

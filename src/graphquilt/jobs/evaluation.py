@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,16 +16,23 @@ import numpy.typing as npt
 from graphquilt.alignment import Alignment, PatchLike, centroid
 from graphquilt.alignment.centroids import lay_onto
 from graphquilt.alignment.patch_index import checked_patch
-from graphquilt.arrays import Float64Array
-from graphquilt.errors import FormatError, InputError
+from graphquilt.arrays import AnyArray, Float64Array, IntArray
+from graphquilt.drawing import main_plane, points_svg, sample_rows
+from graphquilt.embedders import checked_fit
+from graphquilt.embedders.contract import EmbedderLike, as_embedder
+from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.evaluate import EvaluationOptions, Quality, inner_product, quality, source_target
 from graphquilt.evaluate.positions import checked_embedding
+from graphquilt.files import write_text
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import fingerprint, plain
 from graphquilt.jobs.job import Job
-from graphquilt.jobs.store import Record, record_digest, stored_record
-from graphquilt.linalg import Motions
+from graphquilt.jobs.records import describe, differences, graph_fingerprint, plain
+from graphquilt.jobs.settings import UnavailableEmbedder
+from graphquilt.jobs.stitching import Result
+from graphquilt.jobs.store import Record, fingerprint, record_digest, stored_record
+from graphquilt.linalg import Motions, nearest_orthogonal
 from graphquilt.patches import NodeSets, PatchGraph, coverage
+from graphquilt.progress import ProgressCallback
 
 _log = logging.getLogger(__name__)
 
@@ -47,10 +58,7 @@ def evaluate_job(
     ``labels`` (n,) are classes, by default those of the graph. With ``diagnosis``, also measure what local training,
     averaging and alignment lose, with ``full`` (n, d) against an embedding of the whole graph.
     """
-    X, graph, options = job.embedding, job.require_graph(), suited_score(job, options)
-    if labels is not None:
-        graph = graph.with_attributes(labels=labels)
-    graph = without_choosing_labels(job, graph)
+    X, graph, options = job.embedding, _labelled(job, job.require_graph(), labels), _suited(job, options)
     measured, losses = quality(X, graph, options=options), None
     figures: dict[str, object] = {name: value for name, value in asdict(measured).items() if value is not None}
     if diagnosis or full is not None:
@@ -60,8 +68,9 @@ def evaluate_job(
     return Evaluation(measured, losses)
 
 
-def without_choosing_labels(job: Job, graph: Graph) -> Graph:
-    """Return the graph without the labels that chose the signal of the job: accuracy on them would be too high."""
+def _labelled(job: Job, graph: Graph, labels: npt.ArrayLike | None) -> Graph:
+    """Return the graph with its labels or others, without those that chose the signal: accuracy would be too high."""
+    graph = graph if labels is None else graph.with_attributes(labels=labels)
     if "choice" not in job.store or graph.labels is None:
         return graph
     used = np.asarray(job.store["choice"].arrays.get("used", np.empty(0)))
@@ -75,7 +84,7 @@ def without_choosing_labels(job: Job, graph: Graph) -> Graph:
     return graph.with_attributes(labels=unused)
 
 
-def suited_score(job: Job, options: EvaluationOptions) -> EvaluationOptions:
+def _suited(job: Job, options: EvaluationOptions) -> EvaluationOptions:
     """Return the options with the score of directed links, if the job's embedder keeps directions."""
     directed = all(getattr(embedder, "directed", False) for embedder in job.settings.embedders)
     return replace(options, score=source_target) if directed and options.score is inner_product else options
@@ -100,10 +109,8 @@ def current_evaluation(job: Job) -> dict[str, object] | None:
     record = stored_record(job.store, "evaluation", _measured(job))
     if record is None:
         return None
-    figures = dict(record.parameters)
-    if figures.get("full") != _digest(job, "full"):
-        figures.pop("routes", None)
-    return figures
+    current = record.parameters.get("full") == _digest(job, FULL)
+    return {name: value for name, value in record.parameters.items() if current or name != "routes"}
 
 
 def _measured(job: Job) -> dict[str, object]:
@@ -201,12 +208,8 @@ def diagnose(
     onto_reference = lay_onto(patches, identity, reference, motions=Motions(scale=rescaled))
     local = _best_patch_of_each_node(graph, patches, onto_reference)
     averaged = centroid(patches, onto_reference, weights=weights, n_nodes=n)
-    return Diagnosis(
-        full=None if full is None else quality(reference, graph, options=options),
-        local=quality(local, graph, options=options),
-        averaged=quality(averaged, graph, options=options),
-        stitched=quality(stitched, graph, options=options),
-    )
+    measured = (quality(X, graph, options=options) for X in (local, averaged, stitched))
+    return Diagnosis(None if full is None else quality(reference, graph, options=options), *measured)
 
 
 def _best_patch_of_each_node(graph: Graph, patches: Sequence[PatchLike], alignment: Alignment) -> Float64Array:
@@ -222,3 +225,147 @@ def _best_patch_of_each_node(graph: Graph, patches: Sequence[PatchLike], alignme
         better = share > largest[rows]
         X[rows[better]], largest[rows[better]] = alignment.apply(k, coordinates)[better], share[better]
     return X
+
+
+_COLUMNS = {"auc": "AUC", "hits": "Hits@50", "mrr": "MRR", "accuracy": "accuracy"}
+FULL = "full"  # the record of the whole graph's embedding
+
+
+class Comparison(dict[str, Quality]):
+    """The quality of each route: ``full`` (if there is one), ``l2g`` and ``no-trans``; printed, a table.
+
+    ``points`` are the main directions (k, 2) of each route for the same nodes, turned onto those of the first route;
+    ``classes`` (k,) are the classes of these nodes.
+    """
+
+    def __init__(
+        self,
+        routes: Mapping[str, Quality],
+        points: Mapping[str, Float64Array] | None = None,
+        classes: IntArray | None = None,
+    ) -> None:
+        super().__init__(routes)
+        self.points, self.classes = dict(points or {}), classes
+
+    def _rows(self) -> list[list[str]]:
+        columns = [name for name in _COLUMNS if any(getattr(one, name) is not None for one in self.values())]
+        rows = [["route", *(_COLUMNS[name] for name in columns)]]
+        for route, scores in self.items():
+            cells = {name: f"{getattr(scores, name):.3f}" for name in columns if getattr(scores, name) is not None}
+            if scores.accuracy is not None:
+                cells["accuracy"] += f" ± {scores.accuracy_std:.3f}"
+            rows.append([route, *(cells.get(name, "–") for name in columns)])
+        return rows
+
+    def __str__(self) -> str:
+        head, *rows = (f"| {' | '.join(cells)} |" for cells in self._rows())
+        return "\n".join([head, "|" + " --- |" * (head.count("|") - 1), *rows])
+
+    def picture(self) -> str:
+        """Return the picture as SVG: one panel for each route, coloured by class."""
+        titles = {}
+        for route, points in self.points.items():
+            scores = self[route]
+            accuracy = "" if scores.accuracy is None else f", accuracy {scores.accuracy:.3f}"
+            titles[f"{route}: AUC {scores.auc:.3f}{accuracy}"] = points
+        return points_svg(titles, self.classes)
+
+    def save_picture(self, path: str | PathLike[str]) -> Path:
+        """Write the picture to an ``.svg`` file."""
+        target = Path(path)
+        if target.suffix != ".svg":
+            raise InputError(f"the picture of a comparison is an .svg file; {target.name} has another ending.")
+        write_text(target, self.picture())
+        return target
+
+    def _repr_html_(self) -> str:
+        head, *rows = ([html.escape(cell) for cell in cells] for cells in self._rows())
+        body = "".join(f"<tr><td>{'</td><td>'.join(cells)}</td></tr>" for cells in rows)
+        return f"<div><table><tr><th>{'</th><th>'.join(head)}</th></tr>{body}</table>{self.picture()}</div>"
+
+
+def compare(
+    job: Job | Result | str | PathLike[str],
+    *,
+    embedder: EmbedderLike | None = None,
+    graph: Graph | None = None,
+    labels: npt.ArrayLike | None = None,
+    full: npt.ArrayLike | Literal[False] | None = None,
+    options: EvaluationOptions = EvaluationOptions(),
+    progress: ProgressCallback | None = None,
+) -> Comparison:
+    """Measure the embedding of a job beside its patches without alignment, and beside one of the whole graph.
+
+    The routes are those of the paper: ``full`` is the job's embedder on the whole graph, ``l2g`` the stitched
+    embedding, and ``no-trans`` the average of the patches as they are. All are measured on the same non-edges and
+    splits. The job keeps the embedding of the whole graph and the figures, so a comparison can be resumed.
+
+    Parameters
+    ----------
+    job : Job, Result or path
+        Embedded and stitched, by any embedder. After a shared start, patches lie in one frame already, and
+        ``no-trans`` is nearly ``l2g``; ``Recipe.paper()`` embeds them independently.
+    embedder : Embedder or function, optional
+        Your own embedder, for a job in a folder: graphquilt runs no code because a job names it.
+    graph : Graph, optional
+        By default that of the job.
+    labels : array (n,), optional
+        Classes, for the accuracy; by default those of the graph.
+    full : array (n, d), optional
+        An embedding of the whole graph by other means. False leaves this route out.
+
+    Examples
+    --------
+    >>> import graphquilt as gq
+    >>> result = gq.embed(gq.datasets.load_dataset("blocks"), dim=8, n_patches=3)
+    >>> list(compare(result, options=EvaluationOptions(splits=2)))
+    ['full', 'l2g', 'no-trans']
+    """
+    opened = job.as_job() if isinstance(job, Result) else job if isinstance(job, Job) else Job.open(job)
+    graph = opened.require_graph() if graph is None else graph
+    if opened.patch_graph.n_nodes != graph.n_nodes:
+        raise JobError(f"{opened.name} is a job of {opened.patch_graph.n_nodes} nodes; this graph has {graph.n_nodes}.")
+    graph = _labelled(opened, graph, labels)
+    # The centroid without transforms: the paper's "no-trans".
+    identity = Alignment.identity(opened.alignment.n_patches, opened.alignment.dim)
+    embeddings = {"l2g": opened.embedding}
+    embeddings["no-trans"] = centroid(opened.patches, identity, n_nodes=graph.n_nodes, weights=opened.weights)
+    whole = _whole_embedding(opened, graph, embedder, progress) if full is None else None
+    if full is not None and full is not False:
+        whole = checked_embedding(full, graph.n_nodes)
+    if whole is not None:
+        embeddings = {"full": whole, **embeddings}
+    options = _suited(opened, options)
+    routes = {route: quality(X, graph, options=options) for route, X in embeddings.items()}
+    figures = {route: asdict(measured) for route, measured in routes.items()}
+    record_evaluation(opened, {"routes": figures, "full": _digest(opened, FULL)})
+    rows = sample_rows(graph.n_nodes)
+    points = {route: main_plane(np.asarray(X)[rows]) for route, X in embeddings.items()}
+    classes = None if graph.labels is None else np.asarray(graph.labels)[rows]
+    first = next(iter(points.values()))  # all are turned onto it, to look alike where they are alike
+    turned = {route: each @ nearest_orthogonal(each.T @ first) for route, each in points.items()}
+    return Comparison(routes, turned, classes)
+
+
+def _whole_embedding(job: Job, graph: Graph, given: EmbedderLike | None, progress: ProgressCallback | None) -> AnyArray:
+    """Embed the whole graph as the patches were, or open the embedding that the job has kept."""
+    embedder = job.settings.embedders[0]
+    if given is not None:
+        before, embedder = embedder, as_embedder(given, embedder.dim)
+        changes = differences({"embedder": describe(before)}, {"embedder": describe(embedder)})
+        if changes:
+            raise InputError(f"{job.name} was embedded with {changes}; compare it with the embedder that made it.")
+    several = len({repr(describe(each)) for each in job.settings.embedders}) > 1
+    if several or isinstance(embedder, UnavailableEmbedder):
+        reason = "its patches have different embedders" if several else "its embedder is not at hand: pass it"
+        raise JobError(
+            f"the whole graph of {job.name} cannot be embedded: {reason} (--embedder module:factory, or embedder=). "
+            "Or give an embedding of the whole graph (--full, or full=), or leave it out (--no-whole, or full=False)."
+        )
+    parameters = {"embedder": describe(embedder), "seed": job.settings.seed, "graph": graph_fingerprint(graph)}
+    record = stored_record(job.store, FULL, parameters)
+    if record is not None:
+        return record.arrays["embedding"]
+    fit = checked_fit(embedder, graph, job.settings.seed, where="the whole graph", progress=progress)
+    job.store[FULL] = Record({"embedding": np.asarray(fit.embedding)}, parameters)
+    return fit.embedding

@@ -18,29 +18,28 @@ from graphquilt.alignment import Alignment
 from graphquilt.arrays import Float64Array, FloatArray
 from graphquilt.errors import FormatError, JobError
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import differences, fingerprint
-from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.plan import check_room
-from graphquilt.jobs.records import patch_key, shard_name, stored_patch_graph
-from graphquilt.jobs.result import EmbeddedPatches
+from graphquilt.jobs.records import differences, patch_key, shard_name, stored_patch_graph
 from graphquilt.jobs.settings import JobSettings, readable_settings, stored_settings
 from graphquilt.jobs.source import open_graph, settle_graph
 from graphquilt.jobs.steps import cut_graph
 from graphquilt.jobs.stitching import stitch_job
 from graphquilt.jobs.store import (
+    DirectoryStore,
     Record,
     Store,
     combined_digest,
+    fingerprint,
     locked,
     short_path,
     store_folder,
     store_name,
     stored_record,
 )
-from graphquilt.jobs.sweeps import EmbeddingRun
+from graphquilt.jobs.stored_patches import EmbeddedPatches
 from graphquilt.patches import Patch, PatchGraph
-from graphquilt.progress import ProgressCallback, report
+from graphquilt.progress import ProgressCallback
 
 _log = logging.getLogger(__name__)
 
@@ -243,19 +242,6 @@ class Job:
         with contextlib.nullcontext() if whole else locked(self.store):
             return cut_graph(self.require_graph(), self.settings, self.store, progress)
 
-    def write_patches(self, *, progress: ProgressCallback | None = None) -> None:
-        """Write the data of every patch, for machines that do not have the graph.
-
-        A job does not need this: its patches are cut from the graph when they are embedded.
-        """
-        run = EmbeddingRun(self.require_graph(), self.patch_graph, self.settings, self.store, progress=progress)
-        with locked(self.store):
-            for k in range(run.patch_graph.n_patches):
-                key = patch_key(k, "graph")
-                if stored_record(self.store, key, run.inputs.made_from) is None:
-                    self.store[key] = run.inputs.record(k)
-                report(progress, "patch data", k + 1, run.patch_graph.n_patches)
-
     def embed(
         self,
         *,
@@ -271,14 +257,9 @@ class Job:
         only = None if only is None else list(only)
         if self.count_embedded() == 0:
             check_room(self, "survey", "embedding", workers=int(getattr(executor, "n_workers", 1)))
+        cut, store = patch_graph.with_settings(settings.tuned(self.graph)), self.store
         patches = embed_patches(
-            self.graph,
-            patch_graph.with_settings(settings.tuned(self.graph)),
-            executor=executor,
-            store=self.store,
-            progress=progress,
-            retries=retries,
-            only=only,
+            self.graph, cut, executor=executor, store=store, progress=progress, retries=retries, only=only
         )
         stored = None if only is None else stored_settings(self.store)
         if stored is not None:

@@ -31,7 +31,6 @@ _log = logging.getLogger(__name__)
 E = TypeVar("E")
 
 _PURPOSES = {"classes": Signal.classes(), "links": Signal.links()}
-_TRAINING = ("negatives", "blend")  # fields of embedders that a recipe may set
 SMALL = 5_000  # nodes; a graph below this is one patch unless more are asked for
 PER_PATCH = 50_000  # nodes of a patch of a large graph
 MOST_KEPT = 1 << 30  # bytes of patches in one frame that are kept by default
@@ -237,13 +236,11 @@ class Recipe:
         """Return the embedder with this recipe's settings, where those of the embedder are at their defaults."""
         if not dataclasses.is_dataclass(embedder) or isinstance(embedder, type):
             return embedder
-        changes: dict[str, object] = {}
-        for field in dataclasses.fields(embedder):
-            wanted = getattr(self, field.name) if field.name in _TRAINING else None
-            if wanted is not None and getattr(embedder, field.name) == field.default:
-                changes[field.name] = wanted
-            if field.name == "signal" and self.purpose is not None and getattr(embedder, "signal") == Signal():  # noqa: B009
-                changes["signal"] = _PURPOSES[self.purpose]
+        signal = None if self.purpose is None else _PURPOSES[self.purpose]
+        wanted = {"negatives": self.negatives, "blend": self.blend, "signal": signal}
+        defaults = {field.name: field.default for field in dataclasses.fields(embedder) if field.name in wanted}
+        unset = [name for name, value in defaults.items() if getattr(embedder, name) == value]
+        changes: dict[str, object] = {name: wanted[name] for name in unset if wanted[name] is not None}
         return dataclasses.replace(embedder, **changes) if changes else embedder
 
     def without_copies(self, embedders: Sequence[Embedder]) -> Recipe:

@@ -11,17 +11,15 @@ from concurrent.futures import Executor
 
 import numpy as np
 
-from graphquilt.embedders.adapters import EmbedderLike, as_embedder
-from graphquilt.embedders.contract import Embedder
+from graphquilt.embedders.contract import Embedder, EmbedderLike, as_embedder
 from graphquilt.embedders.shared_start import Arrays, SharedStart, checked_arrays, cut_patch, with_start
 from graphquilt.errors import FormatError, InputError, JobError, QuiltError
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import describe, differences
 from graphquilt.jobs.options import Recipe
-from graphquilt.jobs.records import check_embedder, keep_patch_graph, patch_key, patch_seed
-from graphquilt.jobs.result import EmbeddedPatches
+from graphquilt.jobs.records import check_embedder, describe, differences, keep_patch_graph, patch_key, patch_seed
 from graphquilt.jobs.settings import JobSettings, default_embedders
 from graphquilt.jobs.store import Record, Store, combined_digest, store_name
+from graphquilt.jobs.stored_patches import EmbeddedPatches
 from graphquilt.jobs.sweeps import START, EmbeddingRun, PatchSweep
 from graphquilt.jobs.tasks import Start
 from graphquilt.kernels import loop_threads, one_thread, use_loop_threads
@@ -53,7 +51,7 @@ def embed_patches(
     Parameters
     ----------
     graph : Graph or None
-        None if a store in a folder has the data of every patch already.
+        None if the store has every patch already.
     patch_graph : PatchGraph
     embedder : Embedder, function, object with ``fit_transform``, or sequence of these, optional
         One for all patches, or one for each; by default the one that the graph was cut for, or
@@ -142,9 +140,7 @@ def _settings(
         carried = dataclasses.replace(carried, embedder=given, recipe=recipe, seed=seed).tuned(graph)
     n_embedders = len(carried.embedders) if isinstance(carried.embedder, tuple) else patch_graph.n_patches
     if n_embedders != patch_graph.n_patches:
-        raise InputError(
-            f"there are {patch_graph.n_patches} patches and {n_embedders} embedders; pass one, or one per patch."
-        )
+        raise InputError(f"there are {patch_graph.n_patches} patches and {n_embedders} embedders; pass one or as many.")
     return carried
 
 
@@ -190,15 +186,8 @@ def _parameters(run: EmbeddingRun, r: int, step: int, before: Start | None) -> d
         kept = combined_digest(run.store, (patch_key(r * p + k, f"kept{step}") for k in range(p)))
     except (KeyError, FormatError):
         kept = None
-    return {
-        "embedder": describe(_embedder(run, r, None)),
-        "seed": run.settings.seed,
-        "patches": run.patches,
-        "survey": None if survey is None else survey.digest,
-        "before": None if before is None else before.digest,
-        "kept": kept,
-        "data": run.data_digest(*range(p)),
-    }
+    digests = {"survey": survey and survey.digest, "before": before and before.digest, "kept": kept}
+    return {"embedder": describe(_embedder(run, r, None)), "seed": run.settings.seed, "patches": run.patches, **digests}
 
 
 def _stored_start(run: EmbeddingRun, r: int, step: int, before: Start | None) -> Start | None:

@@ -1,7 +1,7 @@
 """What a job will cost, before the long work: CPU time, memory and disk of each stage.
 
 The constants are those of docs/scaling.md, measured at up to 122 million nodes; another processor may be twice as fast
-or slow. The embedder of a job is measured on two patches.
+or slow.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,17 +17,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphquilt.arrays import Float64Array, Int64Array
-from graphquilt.embedders import Embedder, Propagation, checked_fit, free_motions
+from graphquilt.embedders import Embedder, Propagation, free_motions
 from graphquilt.embedders.shared_start import shares_start
 from graphquilt.errors import FormatError, InputError, JobError, counted
-from graphquilt.files import available_memory
-from graphquilt.graph import Graph
+from graphquilt.files.writing import available_memory
 from graphquilt.jobs.options import Recipe
-from graphquilt.jobs.records import graph_of, patch_key, patch_seed
 from graphquilt.jobs.store import store_folder
-from graphquilt.jobs.workers import Processes
-from graphquilt.progress import ProgressCallback, peak_memory, report
+from graphquilt.patches.clusters import LARGE, MOST_PAIRS
 
 if TYPE_CHECKING:
     from graphquilt.jobs.job import Job
@@ -59,7 +54,8 @@ class StagePlan:
 
     def shortages(self, memory: float, disk: float, margin: float = 1.0) -> Iterator[str]:
         """Say what is too small for the stage, of the bytes that are free, and what needs less."""
-        n_workers = min(int(memory * self.processes / (self.memory * margin)), _cores())
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        n_workers = min(int(memory * self.processes / (self.memory * margin)), cores)
         for what, needed, free in (("memory", self.memory, memory), ("disk", self.disk, disk)):
             if needed * margin > free:
                 less = _LESS.get((self.stage, what), f"free some {what}, or use another machine")
@@ -138,12 +134,7 @@ def plan_sizes(
     >>> [stage.stage for stage in plan.stages]
     ['ingest', 'clusters', 'patches', 'survey', 'embedding', 'alignment', 'centroid']
     """
-    stages = stage_plans(sizes, embedder, recipe, workers)
-    embedding = next(stage for stage in stages if stage.stage == "embedding")
-    if np.isnan(embedding.cpu_seconds):
-        name = type(embedder).__name__
-        raise InputError(f"the cost of {name} must be measured: cut the graph (graphquilt cut), then plan that job.")
-    return _compare_with_free(stages, folder)
+    return _compare_with_free(_known_stages(sizes, embedder, recipe, workers), folder)
 
 
 def stage_plans(sizes: Sizes, embedder: Embedder, recipe: Recipe, workers: int = 1) -> tuple[StagePlan, ...]:
@@ -163,10 +154,12 @@ def stage_plans(sizes: Sizes, embedder: Embedder, recipe: Recipe, workers: int =
     embedding = StagePlan("embedding", seconds, memory, item * d * rows, lanes)
     survey = []
     if starts and sizes.n_patches > 1:
-        k = max(2048, n / 1000)
+        small = sizes.entries <= LARGE  # a small graph has more clusters, and METIS makes its columns
+        k = min(n / 2, 8192) if small else max(2048, n / 1000)
         tables = k * (2 * 9 * 256 + 4 * 11 * min(f, 256))
         cpu = _pairs(sizes) * (8 * 256 + 10 * min(f, 256)) / _WALKED + n * (1e-6 + 16e-9 * f)
-        survey.append(StagePlan("survey", cpu, 120.0 * n + 2 * tables + 12 * _pairs(sizes) + _SPARE, 31.0 * n + tables))
+        cpu += small * (2e-6 * sizes.entries + 1.6e-4 * k)
+        survey.append(StagePlan("survey", cpu, 75.0 * n + 2 * tables + 24 * _pairs(sizes) + _SPARE, 31.0 * n + tables))
     alignment, centroid = _stitching_plans(sizes, recipe, free, workers)
     motions = free_motions(embedder, start=recipe.start)
     if starts and recipe.averages_at_once(motions, n, sizes.n_patches, d):  # the rows go while the result grows
@@ -192,34 +185,23 @@ def _embedding_seconds(sizes: Sizes, embedder: Embedder, *, starts: bool) -> flo
     return rows * per_row.get(type(embedder).__name__, np.nan)
 
 
-def plan_job(job: Job, *, workers: int = 1, progress: ProgressCallback | None = None) -> Plan:
-    """Estimate the cost of embedding and stitching the patches of a job.
+def plan_job(job: Job, *, workers: int = 1) -> Plan:
+    """Estimate the cost of embedding and stitching the patches of a job from their sizes; see :func:`plan_sizes`."""
+    settings, done = job.settings, job.count_embedded() / job.n_wanted
+    if settings.recipe.undone(settings.motions).free:
+        job.patch_graph.check_dim(settings.dim)
+    stages = _known_stages(_sizes_of(job), settings.embedders[0], settings.recipe, workers)
+    embedding, *others = (stage for stage in stages if stage.stage in ("embedding", "alignment", "centroid"))
+    embedding = dataclasses.replace(embedding, cpu_seconds=embedding.cpu_seconds * (1 - done))
+    return _compare_with_free((embedding, *others), store_folder(job.store))
 
-    Two patches, the smallest and the median one, are embedded in a separate process and discarded; CPU time and memory
-    of the others follow from their size. Early stopping may differ elsewhere: treat times as a guide. The other stages
-    are estimated as by :func:`plan_sizes`.
-    """
-    patch_graph, recipe, dim = job.patch_graph, job.settings.recipe, job.settings.dim
-    if recipe.undone(job.settings.motions).free:
-        patch_graph.check_dim(dim)
-    n_patches, sizes = patch_graph.n_patches, patch_graph.sizes
-    order = np.argsort(sizes, kind="stable")
-    probes = _probe(job, [int(order[0]), int(order[n_patches // 2])], progress)
-    seconds, memory = (_extrapolate(sizes[order[[0, n_patches // 2]]], [p[k] for p in probes], sizes) for k in (0, 1))
-    missing = sum(patch_key(k, "embedding") not in job.store for k in range(n_patches * recipe.runs))
-    lanes = max(1, min(workers, n_patches * recipe.runs))
-    embedding = StagePlan(
-        "embedding",
-        float(seconds.sum()) * missing / n_patches,
-        float(np.sort(np.tile(memory, recipe.runs))[-lanes:].sum()) + lanes * _SPARE,
-        float(sizes.sum()) * dim * probes[0][2] * recipe.runs,
-        lanes,
-    )
-    names = ("alignment", "centroid")
-    stages = stage_plans(_sizes_of(job), job.settings.embedders[0], recipe, lanes)
-    return _compare_with_free(
-        (embedding, *(stage for stage in stages if stage.stage in names)), store_folder(job.store)
-    )
+
+def _known_stages(sizes: Sizes, embedder: Embedder, recipe: Recipe, workers: int) -> tuple[StagePlan, ...]:
+    stages = stage_plans(sizes, embedder, recipe, workers)
+    if np.isnan(sum(stage.cpu_seconds for stage in stages)):
+        name = type(embedder).__name__
+        raise InputError(f"the cost of {name} is not known: embed one patch (embed-patches --shard), and look at it.")
+    return stages
 
 
 def _sizes_of(job: Job) -> Sizes:
@@ -269,8 +251,8 @@ def _graph_plans(sizes: Sizes, *, starts: bool) -> tuple[StagePlan, ...]:
 
 
 def _pairs(sizes: Sizes) -> float:
-    """Estimate how many pairs of fine clusters touch."""
-    return min(max(2048.0, sizes.n_nodes / 1000) ** 2 / 2, 0.15 * sizes.entries)
+    """Estimate how many pairs of fine clusters are kept."""
+    return min(max(2048.0, sizes.n_nodes / 1000) ** 2 / 2, 0.15 * sizes.entries, float(MOST_PAIRS))
 
 
 def _stitching_plans(sizes: Sizes, recipe: Recipe, free: bool, workers: int) -> tuple[StagePlan, StagePlan]:
@@ -296,40 +278,6 @@ def _stitching_plans(sizes: Sizes, recipe: Recipe, free: bool, workers: int) -> 
     )
 
 
-def _probe(job: Job, patches: list[int], progress: ProgressCallback | None) -> list[tuple[float, float, int]]:
-    """Embed patches in a process: CPU seconds, bytes above those at the start, and the item size of each."""
-    embedders, probes = job.settings.embedders, []
-    with Processes(1) as pool:
-        start = pool.submit(peak_memory).result()
-        for done, k in enumerate([patches[0], *patches]):  # the first call pays for imports and compilation
-            embedder = embedders[k if len(embedders) > 1 else 0]
-            seed = patch_seed(job.settings.seed, k)
-            seconds, peak, item = pool.submit(_embed_once, _patch_data(job, k), k, embedder, seed).result()
-            probes.append((seconds, float(peak - start), item))
-            report(progress, "probe", done, len(patches))
-    return probes[1:]
-
-
-def _patch_data(job: Job, patch: int) -> Graph:
-    key = patch_key(patch, "graph")
-    if key in job.store:
-        return graph_of(job.store[key])[1]
-    return job.require_graph().subgraph(job.patch_graph.node_sets[patch])
-
-
-def _embed_once(graph: Graph, patch: int, embedder: Embedder, seed: int) -> tuple[float, int, int]:
-    start = time.process_time()
-    X = checked_fit(embedder, graph, seed, where=f"patch {patch}").embedding
-    return time.process_time() - start, peak_memory(), X.dtype.itemsize
-
-
-def _extrapolate(at: Int64Array, values: list[float], sizes: Int64Array) -> Float64Array:
-    """Extrapolate from two measured sizes to all: a line that never falls, or a fixed rate."""
-    if at[1] == at[0] or values[1] <= values[0]:
-        return np.asarray(max(values) * sizes / at[1])
-    return np.asarray(values[0] + (values[1] - values[0]) / (at[1] - at[0]) * (sizes - at[0]))
-
-
 def _compare_with_free(stages: tuple[StagePlan, ...], folder: Path | None) -> Plan:
     """Compare what the stages need with what is free."""
     available, free = available_memory(), disk_free(folder or Path())
@@ -346,10 +294,6 @@ def disk_free(folder: Path) -> float:
     while not place.exists():
         place = place.parent
     return float(shutil.disk_usage(place).free)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _amount(count: float) -> str:

@@ -1,28 +1,131 @@
-"""Records: how patches, far clusters, surveys and the data of patches are kept in a store, and their fingerprints."""
+"""Records: settings as plain values, and how patches, far clusters and surveys are kept in a store."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import CodeType
+from typing import TypeAlias
 
 import numpy as np
-import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, IntArray
-from graphquilt.embedders import FarField
+import graphquilt
+from graphquilt.arrays import AnyArray
 from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import Survey, shares_start
-from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.files import is_size
+from graphquilt.errors import FormatError, JobError
 from graphquilt.graph import Graph
-from graphquilt.graph.checks import check_rows
-from graphquilt.graph.files import folder_version, graph_checksums, sparse_features
-from graphquilt.jobs.description import describe, differences, fingerprint
-from graphquilt.jobs.store import Parameters, Record, Store, record_digest, store_name, stored_record
+from graphquilt.graph.files import folder_version, graph_checksums
+from graphquilt.jobs.store import Parameters, Record, Store, fingerprint, record_digest, store_name, stored_record
 from graphquilt.patches import CoarseGraph, NodeSets, PatchGraph, coarse_graph, fine_clusters, is_large
 from graphquilt.progress import ProgressCallback
+
+MakeUnknown: TypeAlias = Callable[[Mapping[str, object]], object]
+
+
+def describe(value: object) -> dict[str, object]:
+    """Return the name and the settings of an object as plain values, or its ``description``.
+
+    The settings are the fields of a dataclass that take part in its comparison, the layers of a network, the code of a
+    lambda, or else the public attributes.
+    """
+    own = getattr(value, "description", None)
+    if isinstance(own, Mapping):
+        return dict(own)
+    if isinstance(value, functools.partial):
+        return describe(value.func) | {"args": plain(value.args), "keywords": plain(value.keywords)}
+    kind = value if hasattr(value, "__qualname__") else type(value)
+    # The module of our own classes is left out: files may move between versions.
+    own_module = kind.__module__ or "__main__"  # code that was run by exec has none
+    module = "graphquilt" if own_module.startswith("graphquilt.") else own_module
+    name: dict[str, object] = {"name": f"{module}.{kind.__qualname__}"}
+    if kind.__qualname__.endswith("<lambda>"):
+        code: CodeType = getattr(kind, "__code__")  # noqa: B009  (objects have none)
+        content = code.co_code + repr((code.co_consts, code.co_names)).encode()
+        return name | {"code": fingerprint(np.frombuffer(content, dtype=np.uint8))}
+    parameters = getattr(value, "named_parameters", None)
+    if parameters is not None:
+        return name | {"layers": repr(value), "parameters": {key: [*array.shape] for key, array in parameters()}}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [field.name for field in dataclasses.fields(value) if field.compare]
+        return name | {field: plain(getattr(value, field)) for field in fields}
+    attributes = getattr(value, "__dict__", {})
+    return name | {key: plain(item) for key, item in attributes.items() if not key.startswith("_")}
+
+
+def plain(value: object) -> object:
+    """Return a value as JSON can hold it; arrays become a short summary with a fingerprint, infinity becomes a word."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return str(value) if value in (math.inf, -math.inf) else value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted((plain(item) for item in value), key=str)
+    if isinstance(value, np.ndarray | np.generic):
+        return value.item() if value.ndim == 0 else f"{value.dtype} {value.shape} {fingerprint(value)}"
+    return describe(value)
+
+
+def differences(before: Mapping[str, object], now: Mapping[str, object]) -> str:
+    """Say in which entries two descriptions differ; nested descriptions are compared entry by entry."""
+    changes = []
+    for name in dict.fromkeys((*before, *now)):
+        then, asked = before.get(name), now.get(name)
+        if then == asked:
+            continue
+        if isinstance(then, list) and isinstance(asked, list) and len(then) == len(asked):
+            then, asked = next(pair for pair in zip(then, asked, strict=True) if pair[0] != pair[1])
+        if isinstance(then, Mapping) and isinstance(asked, Mapping):
+            if then.get("name") == asked.get("name"):
+                changes.append(differences(then, asked))
+                continue
+            then, asked = then.get("name"), asked.get("name")
+        changes.append(f"{name.replace('_', ' ')} {_brief(then)} (now {_brief(asked)})")
+    return ", ".join(dict.fromkeys(changes))
+
+
+def _brief(value: object) -> str:
+    text = "none" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if len(text) <= 60 else f"{text[:16]}…"
+
+
+def restore(description: object, unknown: MakeUnknown) -> object:
+    """Return what is described if its class is public here, else what ``unknown`` returns; nothing is ever imported."""
+    fields = _mapping(description)
+    package, _, name = str(fields["name"]).rpartition(".")
+    kind = getattr(graphquilt, name) if package == "graphquilt" and name in dir(graphquilt) else None
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        return unknown(fields)
+    names = {field.name for field in dataclasses.fields(kind) if field.init}
+    missing: list[object] = []  # parts that are not graphquilt's
+    values = {name: _value(value, missing.append) for name, value in fields.items() if name in names}
+    return unknown(fields) if missing else kind(**values)
+
+
+def restore_values(parameters: object, unknown: MakeUnknown) -> dict[str, object]:
+    """Return plain values by name with tuples for lists, and with the objects of the descriptions among them."""
+    return {name: _value(value, unknown) for name, value in _mapping(parameters).items()}
+
+
+def _value(value: object, unknown: MakeUnknown) -> object:
+    if isinstance(value, list):
+        return tuple(_value(item, unknown) for item in value)
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        return restore(value, unknown)
+    return float(value) if value in ("inf", "-inf") else value
+
+
+def _mapping(value: object) -> dict[str, object]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{value!r} is not a mapping")
+    return dict(value)
 
 
 def patch_key(patch: int, content: str) -> str:
@@ -91,17 +194,12 @@ def stored_patch_graph(store: Store) -> PatchGraph:
     try:
         record = store["patch_graph"]
     except KeyError:
-        raise JobError(
-            f"{store_name(store)} has no patches yet; check the path, or make them (graphquilt embed)."
-        ) from None
+        raise JobError(f"{store_name(store)} has no patches yet; check the path, or run graphquilt embed.") from None
     return PatchGraph.from_arrays(record.arrays)
 
 
 def check_embedder(store: Store, embedders: Sequence[Embedder], seed: int, *, named: bool = False) -> None:
-    """Refuse a store whose first two embeddings were made by another embedder or seed; one odd patch is made again.
-
-    With ``named``, embeddings that do not say what made them are left alone: they can be stitched.
-    """
+    """Refuse a store whose first two embeddings have another embedder or seed; if ``named``, only where they say so."""
     changes: list[str] = []
     for patch, embedder in enumerate(embedders):
         record = stored_record(store, patch_key(patch, "embedding"))
@@ -149,23 +247,15 @@ def survey_graph(
     *,
     progress: ProgressCallback | None = None,
 ) -> StoredSurvey | None:
-    """Survey the whole graph once for all patches, or open the survey that the store has.
-
-    The survey also has ``patches``, the number of patches that each node is in. Return None if the embedder makes no
-    survey, or if there is neither a graph nor a survey of it.
-    """
-    if not shares_start(embedder):
-        return None
-    clusters = None
-    if graph is not None and needs_clusters(graph, patch_graph):
-        clusters = far_clusters(store, graph, progress)
+    """Survey the whole graph for all patches, or open the survey of the store; None if there is neither."""
+    if graph is None or not shares_start(embedder):
+        record = stored_record(store, "survey") if shares_start(embedder) else None
+        return None if record is None else stored_survey(record)
+    clusters = far_clusters(store, graph, progress) if needs_clusters(graph, patch_graph) else None
     record = stored_record(store, "survey", _survey_parameters(store, graph, embedder, seed, patch_graph))
-    if record is not None:
-        survey = stored_survey(record)
-        if graph is None or all(array.shape[:1] == (graph.n_nodes,) for array in survey.nodes.values()):
-            return survey
-    if graph is None:
-        return None
+    survey = None if record is None else stored_survey(record)
+    if survey is not None and all(array.shape[:1] == (graph.n_nodes,) for array in survey.nodes.values()):
+        return survey
     made = embedder.survey(graph, seed, clusters=clusters, cut=patch_graph.n_patches > 1)
     return keep_survey(store, made, graph, patch_graph, made_by=(embedder, seed))
 
@@ -176,15 +266,11 @@ def needs_clusters(graph: Graph, patch_graph: PatchGraph) -> bool:
 
 
 def _survey_parameters(
-    store: Store, graph: Graph | None, embedder: Embedder, seed: int, patch_graph: PatchGraph
+    store: Store, graph: Graph, embedder: Embedder, seed: int, patch_graph: PatchGraph
 ) -> dict[str, object]:
-    parameters: dict[str, object] = {"embedder": describe(embedder), "seed": seed}
-    parameters["patches"] = patch_graph_fingerprint(patch_graph)
-    if graph is not None:
-        parameters["graph"] = graph_fingerprint(graph)
-        if needs_clusters(graph, patch_graph):
-            parameters["clusters"] = record_digest(store, "clusters")
-    return parameters
+    made_from = {"embedder": describe(embedder), "seed": seed, "graph": graph_fingerprint(graph)}
+    clusters = {"clusters": record_digest(store, "clusters")} if needs_clusters(graph, patch_graph) else {}
+    return {**made_from, "patches": patch_graph_fingerprint(patch_graph), **clusters}
 
 
 def keep_survey(
@@ -207,72 +293,3 @@ def stored_survey(record: Record) -> StoredSurvey:
         kind, _, rest = name.partition("_")
         parts.setdefault(kind, {})[rest] = array
     return StoredSurvey(parts["node"], parts["shared"], record.digest)
-
-
-def graph_record(nodes: IntArray, graph: Graph, far: FarField | None = None) -> Record:
-    """Return everything that is needed to embed one patch: its nodes and their induced subgraph with features."""
-    arrays: dict[str, AnyArray] = {
-        "nodes": np.asarray(nodes, dtype=np.int64),
-        "indptr": np.asarray(graph.indptr),
-        "indices": np.asarray(graph.indices),
-    }
-    if graph.weights is not None:
-        arrays["weights"] = np.asarray(graph.weights)
-    if sp.issparse(graph.features):
-        features = sp.csr_array(graph.features)
-        parts = ("data", "indices", "indptr", "shape")
-        arrays |= {f"features_{part}": np.asarray(getattr(features, part)) for part in parts}
-    elif graph.features is not None:
-        arrays["features"] = np.asarray(graph.features)
-    parameters: dict[str, object] = {"directed": graph.directed}
-    if far is not None:
-        arrays |= {f"survey_{name}": np.asarray(array) for name, array in far.nodes.items()}
-        arrays |= {"far_indptr": np.asarray(far.indptr), "far_clusters": np.asarray(far.clusters)}
-        if far.weights is not None:
-            arrays["far_weights"] = np.asarray(far.weights)
-        parameters |= {"n_nodes": far.n_nodes}
-    return Record(arrays, parameters)
-
-
-def graph_of(record: Record) -> tuple[AnyArray, Graph, FarField | None]:
-    """Return the nodes and the graph of a patch's record, and what it knows of the rest, without what is for all."""
-    arrays, parameters = record.arrays, record.parameters
-    missing = {"nodes", "indptr", "indices"} - set(arrays)
-    if missing:
-        raise FormatError(f"a patch's record lacks {sorted(missing)}; see docs/job-format.md for what it holds.")
-    try:
-        graph = Graph.from_arrays(
-            arrays["indptr"],
-            arrays["indices"],
-            arrays.get("weights"),
-            features=sparse_features(arrays, "features") if "features_data" in arrays else arrays.get("features"),
-            node_ids=arrays["nodes"],
-            directed=bool(parameters.get("directed", False)),
-        )
-    except (InputError, KeyError, ValueError, TypeError) as error:
-        raise FormatError(f"a patch's record is not a graph: {error} Make it again.") from error
-    if "far_indptr" not in arrays:
-        return arrays["nodes"], graph, None
-    return arrays["nodes"], graph, _far_of(arrays, parameters, graph.n_nodes)
-
-
-def _far_of(arrays: Mapping[str, AnyArray], parameters: Parameters, n: int) -> FarField:
-    """Return the far field of a record with n nodes, and refuse one that cannot be."""
-    n_nodes = parameters.get("n_nodes")
-    if not (is_size(n_nodes) and n <= n_nodes):
-        raise FormatError(f"a patch's record has {n} nodes, and says that the whole graph has {n_nodes!r}.")
-    nodes = {name.removeprefix("survey_"): array for name, array in arrays.items() if name.startswith("survey_")}
-    if any(array.ndim == 0 or len(array) != n for array in nodes.values()):
-        raise FormatError(f"the survey in a patch's record does not have one row for each of {n} nodes.")
-    indptr, clusters, weights = arrays["far_indptr"], arrays.get("far_clusters", np.empty(0)), arrays.get("far_weights")
-    try:
-        if any(array.ndim != 1 or array.dtype.kind not in "iu" for array in (indptr, clusters)):
-            raise InputError("they are not one list of clusters per node")
-        if len(indptr) not in (n + 1, 2 * n + 1):
-            raise InputError(f"there are {len(indptr)} offsets")
-        check_rows(np.asarray(indptr), len(clusters))
-        if weights is not None and (weights.shape != clusters.shape or not np.isfinite(weights).all()):
-            raise InputError(f"their weights are not {len(clusters)} finite numbers")
-    except InputError as error:
-        raise FormatError(f"the edges that leave a patch of {n} nodes cannot be read: {error}.") from error
-    return FarField(n_nodes, nodes, {}, np.asarray(indptr), np.asarray(clusters), weights)

@@ -12,15 +12,21 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from graphquilt.embedders import Propagation, free_motions
-from graphquilt.embedders.adapters import EmbedderLike, as_embedder
-from graphquilt.embedders.contract import Embedder
+from graphquilt.embedders.contract import Embedder, EmbedderLike, as_embedder
 from graphquilt.embedders.shared_start import shares_start
 from graphquilt.errors import FormatError, InputError, JobError
 from graphquilt.files.checksums import is_size
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import describe, plain, restore, restore_values
 from graphquilt.jobs.options import Cutting, Recipe
-from graphquilt.jobs.records import check_embedder, check_patch_graph, stored_patch_graph
+from graphquilt.jobs.records import (
+    check_embedder,
+    check_patch_graph,
+    describe,
+    plain,
+    restore,
+    restore_values,
+    stored_patch_graph,
+)
 from graphquilt.jobs.source import Source
 from graphquilt.jobs.store import Parameters, Store, store_name, stored_record
 from graphquilt.linalg import Motions
@@ -32,10 +38,7 @@ Embedders: TypeAlias = Embedder | tuple[Embedder, ...]  # one for all patches, o
 
 @dataclass(frozen=True)
 class UnavailableEmbedder:
-    """Stands for an embedder or partitioner that a job was made with and that graphquilt cannot make from settings.
-
-    It is compared by its description: a job resumes only with the object that it was begun with.
-    """
+    """Stands for an embedder or partitioner of the user's: a job resumes only with the one it was begun with."""
 
     description: Mapping[str, object] = field(hash=False)
     dim: int = 0
@@ -130,12 +133,12 @@ class JobSettings:
         """Return the settings as plain values, for JSON."""
         described = [describe(embedder) for embedder in self.embedders]
         return {
-            "source": _fields(self.source),
-            "cutting": _fields(self.cutting),
+            "source": plain(vars(self.source)),
+            "cutting": plain(vars(self.cutting)),
             "embedder": described if isinstance(self.embedder, tuple) else described[0],
             "dim": self.dim,
-            "motions": _fields(self.motions),
-            "recipe": _fields(self.recipe),
+            "motions": plain(vars(self.motions)),
+            "recipe": plain(vars(self.recipe)),
             "seed": self.seed,
         }
 
@@ -190,7 +193,3 @@ def readable_settings(store: Store) -> tuple[JobSettings | None, FormatError | N
         return stored_settings(store), None
     except FormatError as error:
         return None, error
-
-
-def _fields(value: Source | Cutting | Recipe | Motions) -> dict[str, object]:
-    return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}

@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError, JobError
-from graphquilt.files import check_inside, map_array, translate_disk_errors
-from graphquilt.files.checksums import file_checksum, is_checksum
-from graphquilt.files.stamps import is_settled, large_file, reference, stamp
+from graphquilt.files import map_array, translate_disk_errors
+from graphquilt.files.checksums import file_checksum, is_checksum, is_settled, large_file, reference, stamp
+from graphquilt.files.writing import check_inside
 from graphquilt.graph import BadRows, Duplicates, Graph, read_edges, read_recent_edges
 from graphquilt.graph.files import attach, with_checksums
-from graphquilt.jobs.description import differences
-from graphquilt.jobs.directory import JOB, DirectoryStore
-from graphquilt.jobs.records import graph_fingerprint
-from graphquilt.jobs.store import Store, locked, store_folder, store_name
+from graphquilt.jobs.records import differences, graph_fingerprint
+from graphquilt.jobs.store import JOB, DirectoryStore, Store, locked, store_folder, store_name
 
 if TYPE_CHECKING:
     from graphquilt.jobs.settings import JobSettings
@@ -63,9 +61,7 @@ class Source:
         if not all(isinstance(column, int | str) for column in self.columns or ()):
             raise InputError(f"columns of a source are positions or names, not {str(self.columns)[:40]!r}.")
         if self.graph is not None and self.graph != "graph" and not Path(self.graph).is_absolute():
-            raise InputError(
-                f"the graph of a job is in its folder 'graph' or at an absolute path, not at {self.graph!r}."
-            )
+            raise InputError(f"the graph of a job is in its folder 'graph' or at an absolute path, not {self.graph!r}.")
         for name, words in (("bad_rows", get_args(BadRows)), ("duplicates", get_args(Duplicates))):
             if getattr(self, name) not in words:
                 raise InputError(f"{name} is one of {', '.join(words)}, not {str(getattr(self, name))[:40]!r}.")

@@ -7,39 +7,21 @@ import itertools
 import shlex
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
-
-from graphquilt.alignment import Alignment
-from graphquilt.alignment.verdict import FAIR, GOOD, grade
-from graphquilt.embedders import Propagation
+from graphquilt.alignment import Alignment, grade
 from graphquilt.embedders.shared_start import shares_start
-from graphquilt.errors import FormatError, JobError, QuiltError
+from graphquilt.errors import FormatError, JobError
 from graphquilt.files.writing import lock_holders
 from graphquilt.graph.files import open_graph
 from graphquilt.jobs.choosing import signal_in_words
-from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.evaluation import current_evaluation
 from graphquilt.jobs.job import Job
-from graphquilt.jobs.options import Recipe
-from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.records import patch_key
-from graphquilt.jobs.stitching import stitch
-from graphquilt.jobs.store import Store, short_path, store_folder
+from graphquilt.jobs.store import DirectoryStore, Store, short_path, store_folder
 from graphquilt.jobs.versions import history
-from graphquilt.patches import PatchGraph
 
-TRIED = 20_000  # nodes of the two patches on which advice is tried
 _RECORDS = ("choice", "clusters", "labels", "patch_graph", "survey", "alignment", "embedding", "full", "evaluation")
-
-
-@dataclass(frozen=True)
-class Advice:
-    """One thing to try: why, and the command or call, where … stands for what the job was made with."""
-
-    why: str
-    command: str
 
 
 @dataclass(frozen=True)
@@ -55,7 +37,6 @@ class JobStatus:
     fit: list[str]  # how good the alignment is, in sentences
     signal: str | None  # what Propagation embeds, and why; None for other embedders
     verdict: str  # the fit in one word, or "unknown"; see :func:`graphquilt.alignment.verdict.grade`
-    advice: list[Advice]  # what to do if the fit is bad, or if the graph is not cut yet
     damaged: list[str] | None  # what does not match its checksum; None if not verified
     next: str  # the next command, ready to copy, or "nothing"
     history: list[dict[str, object]]  # the updates, the first one first; see :class:`graphquilt.jobs.Update`
@@ -85,14 +66,10 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
         records["evaluation"] = current_evaluation(job) or {"of": "an earlier embedding", **evaluation}
     alignment, cut = records["alignment"], records["patch_graph"]
     is_cut = cut is not None and "damaged" not in cut
-    fit, word, advice = [], "unknown", []
+    fit, word = [], "unknown"
     if alignment is not None and "damaged" not in alignment:
         aligned = Alignment.from_arrays(job.store["alignment"].arrays)
         fit, word = aligned.summary(job.patch_names).splitlines(), grade(aligned)
-        with contextlib.suppress(JobError, FormatError):
-            advice = fit_advice(job)
-    if not is_cut:
-        advice = _cut_advice(job)
     return JobStatus(
         job=job.name,
         settings=job.settings.to_parameters(),
@@ -103,66 +80,10 @@ def job_status(job: Job, *, verify: bool = False) -> JobStatus:
         fit=fit,
         signal=signal_in_words(job.store, job.settings.embedder, job.graph),
         verdict=word,
-        advice=advice,
         damaged=_damage(job) if verify else None,
-        next=_next_command(job, advice, is_cut),
+        next=_next_command(job, is_cut),
         history=history(job.store),
     )
-
-
-def fit_advice(job: Job) -> list[Advice]:
-    """Return what helps, nothing if the fit is good or fair: a look at the input, and what a trial has shown to help.
-
-    The trials align the patches of the job robustly, and embed its two worst neighbours in one frame.
-    """
-    alignment = job.alignment
-    word = grade(alignment)
-    if word not in ("doubtful", "bad"):
-        return []
-    advice = []
-    if word == "bad" and job.graph is not None:
-        why = "First check that the right columns were read as nodes, and that features are in the order of the nodes"
-        advice.append(Advice(why, job.command("inspect", "--all")))
-    errors = alignment.edge_errors  # unless some overlaps agree and others do not, none deserves more trust
-    some_agree = bool(np.median(errors) < GOOD and errors.max() > FAIR)
-    with contextlib.suppress(QuiltError):
-        if some_agree and not alignment.robust and not alignment.moves_nothing:
-            recipe = replace(job.settings.recipe, robust=True)
-            trusting, _ = stitch(job.patch_graph, job.patches, recipe=recipe)
-            if grade(trusting) in ("good", "fair"):
-                why = f"Leave out what contradicts the rest: the fit is then {grade(trusting)}"
-                advice.append(Advice(why, job.command("stitch", "--robust")))
-        error = _error_in_one_frame(job)
-        if error is not None and error < min(GOOD, float(errors.max()) / 2):
-            worst = np.sort(job.patch_graph.edges[errors[: len(job.patch_graph.edges)].argmax()])
-            why = f"Give all patches one frame: the error of patches {worst[0]} and {worst[1]} is then {error:.2g}"
-            path = job.settings.source.path
-            words = shlex.join(["--embedder", "propagation", "--out", f"{short_path(job.name)}-propagation"])
-            again = f"gq.embed(graph, …, embedder=gq.Propagation({job.settings.dim}))"
-            if path is not None:
-                again = f"graphquilt embed {shlex.quote(short_path(path))} … {words}"
-            advice.append(Advice(why, again))
-    return advice
-
-
-def _error_in_one_frame(job: Job) -> float | None:
-    """Return the error on the worst overlap if its two patches are embedded in one frame; None if that cannot be tried.
-
-    They are cut from the part of the graph that they cover, with at most 20 000 nodes.
-    """
-    settings, patch_graph = job.settings, job.patch_graph
-    if job.graph is None or isinstance(settings.embedders[0], Propagation) or len(patch_graph.edges) == 0:
-        return None
-    worst = patch_graph.edges[job.alignment.edge_errors[: len(patch_graph.edges)].argmax()]
-    sets = [np.asarray(patch_graph.node_sets[k]) for k in worst]
-    nodes = np.union1d(*sets)
-    if len(nodes) > TRIED:
-        return None
-    pair = PatchGraph([np.searchsorted(nodes, each) for each in sets], np.array([[0, 1]]), len(nodes))
-    patches = embed_patches(
-        job.graph.subgraph(nodes), pair, Propagation(settings.dim), seed=settings.seed, recipe=Recipe.shared()
-    )
-    return float(stitch(pair, patches)[0].edge_errors.max())
 
 
 def follow_job(job: Job, *, interval: float = 2.0) -> Iterator[JobProgress]:
@@ -202,27 +123,11 @@ def _stage(job: Job) -> tuple[str, list[str]]:
     return "patches", embeddings
 
 
-def _cut_advice(job: Job) -> list[Advice]:
-    """Return how to resume a job whose graph is not cut yet; nothing if the graph was not read from a file."""
-    settings = job.settings
-    if settings.source.path is None or job.graph is None:
-        return []
-    command = ["graphquilt", "embed", short_path(settings.source.path)]
-    out = ["--out", short_path(job.name)]
-    apart = settings.cutting.n_patches == 1 or settings.cutting.components == "each" or not settings.motions.free
-    n_components = 1 if apart else int(job.graph.components().max(initial=0)) + 1
-    if n_components == 1:
-        return [Advice("Run it again", shlex.join([*command, *out]))]
-    why = f"Align each of the {n_components} components alone"
-    return [
-        Advice(why, shlex.join([*command, "--each-component", *out])),
-        Advice("Keep only the largest component", shlex.join([*command, "--largest-component", *out])),
-    ]
-
-
-def _next_command(job: Job, advice: list[Advice], is_cut: bool) -> str:
+def _next_command(job: Job, is_cut: bool) -> str:
+    path = job.settings.source.path
     if not is_cut:
-        return advice[0].command if advice else f"in Python: Job.open({job.name!r}).run()"
+        again = None if path is None else ["graphquilt", "embed", short_path(path), "--out", short_path(job.name)]
+        return f"in Python: Job.open({job.name!r}).run()" if again is None else shlex.join(again)
     if job.count_embedded() < job.n_wanted:
         return job.command("embed-patches")
     with contextlib.suppress(JobError, FormatError):

@@ -1,48 +1,46 @@
-"""embed(), and the first of its three steps: cut() a graph into overlapping patches."""
+"""embed(), also as the scikit-learn estimator GraphQuilt; and the first of its steps: cut() a graph into patches."""
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
-from graphquilt.arrays import Int64Array
-from graphquilt.embedders.adapters import EmbedderLike
-from graphquilt.embedders.contract import embedder_name
-from graphquilt.errors import FormatError, InputError
+from graphquilt.arrays import AnyArray, FloatArray, Int64Array
+from graphquilt.embedders.contract import EmbedderLike, embedder_name
+from graphquilt.errors import FormatError, InputError, needs_extra
 from graphquilt.graph import Graph, read_edges
 from graphquilt.graph.files import with_checksums
 from graphquilt.graph.reading.edges import GraphLike
-from graphquilt.jobs.description import describe
 from graphquilt.jobs.options import Cutting, Recipe
 from graphquilt.jobs.patch_embedding import embed_patches
 from graphquilt.jobs.records import (
     check_patch_graph,
+    describe,
     far_clusters,
     graph_fingerprint,
     keep_patch_graph,
     stored_patch_graph,
 )
-from graphquilt.jobs.result import Result
 from graphquilt.jobs.settings import JobSettings, default_embedders
 from graphquilt.jobs.source import Source
-from graphquilt.jobs.stitching import stitch
-from graphquilt.jobs.store import Record, Store, record_digest, stored_record
+from graphquilt.jobs.stitching import Result, stitch
+from graphquilt.jobs.store import DirectoryStore, Record, Store, record_digest, stored_record
 from graphquilt.linalg import Motions
-from graphquilt.patches import (
-    Multilevel,
-    PatchGraph,
-    merge_small,
-    patch_graph,
-    smallest_cluster,
-)
+from graphquilt.patches import Multilevel, PatchGraph, merge_small, patch_graph, smallest_cluster
 from graphquilt.patches.partitioners import check_n_patches
 from graphquilt.progress import ProgressCallback, report, resource_usage
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
 
 _log = logging.getLogger(__name__)
 
@@ -99,10 +97,7 @@ def embed(
     >>> embed(ring, dim=2, n_patches=3).embedding.shape
     (90, 2)
     """
-    if isinstance(store, str | os.PathLike):
-        from graphquilt.jobs.directory import DirectoryStore
-
-        store = DirectoryStore(store)
+    store = DirectoryStore(store) if isinstance(store, str | os.PathLike) else store
     records: Store = {} if store is None else store
     embedders, source = default_embedders(embedder, dim), JobSettings.source
     whole: Graph | None = None
@@ -174,10 +169,7 @@ def cut(
     3
     """
     settings = JobSettings(
-        embedder=default_embedders(embedder),
-        cutting=Cutting.given(n_patches, cutting),
-        recipe=recipe,
-        seed=seed,
+        embedder=default_embedders(embedder), cutting=Cutting.given(n_patches, cutting), recipe=recipe, seed=seed
     )
     return cut_graph(graph, settings.resolved(graph), {} if store is None else store, progress)
 
@@ -229,10 +221,8 @@ def _announce_components(graph: Graph, cutting: Cutting, motions: Motions) -> No
     elif cutting.components == "each":
         fate = "each is aligned alone, and where one lies relative to another is arbitrary"
     else:
-        fate = (
-            "only a patch that has nodes of two relates them. Keep only the largest (--largest-component), align each "
-        )
-        fate += "alone (--each-component), or embed all in one frame (--embedder propagation)"
+        fate = "only a patch that has nodes of two relates them. Keep only the largest (--largest-component), align "
+        fate += "each alone (--each-component), or embed all in one frame (--embedder propagation)"
     message = "the graph has %d components, and the largest has %d of %d nodes: %s."
     _log.warning(message, len(sizes), sizes.max(), graph.n_nodes, fate)
 
@@ -257,3 +247,96 @@ def _labels(
     labels = merge_small(graph, labels, smallest_cluster(cast(tuple[int, int], cutting.overlap)))
     store["labels"] = Record({"labels": labels}, made_with)
     return labels
+
+
+class GraphQuilt:
+    """Embed a graph, as an estimator: ``fit``, ``fit_transform``, ``get_params`` and ``set_params``.
+
+    The samples are the nodes of one graph, so it has no ``transform`` for other samples. Everything else is
+    :func:`graphquilt.embed`.
+
+    Parameters
+    ----------
+    dim, n_patches, embedder, cutting, recipe, seed
+        As in :func:`graphquilt.embed`.
+
+    Attributes
+    ----------
+    embedding_ : float array (n, dim)
+    result_ : Result
+    n_features_in_ : int
+        The number of nodes.
+
+    Examples
+    --------
+    >>> ring = sp.csr_array(np.roll(np.eye(90), 1, 0) + np.roll(np.eye(90), -1, 0))
+    >>> GraphQuilt(dim=2, n_patches=3).fit_transform(ring).shape
+    (90, 2)
+    """
+
+    def __init__(
+        self,
+        dim: int = 64,
+        *,
+        n_patches: int | None = None,
+        embedder: EmbedderLike | Sequence[EmbedderLike] | None = None,
+        cutting: Cutting | None = None,
+        recipe: Recipe | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.dim, self.n_patches, self.embedder = dim, n_patches, embedder
+        self.cutting, self.recipe, self.seed = cutting, recipe, seed
+
+    def fit(self, graph: GraphLike, y: object = None) -> GraphQuilt:  # noqa: ARG002
+        """Embed a graph: anything that :func:`graphquilt.embed` takes, or a square array of edge weights."""
+        options: dict[str, Any] = self.get_params()
+        options["recipe"] = Recipe.shared() if self.recipe is None else self.recipe
+        self.result_ = embed(_adjacency(graph) if isinstance(graph, np.ndarray) else graph, **options)
+        self.embedding_ = self.result_.embedding
+        self.n_features_in_ = len(self.embedding_)
+        return self
+
+    def fit_transform(self, graph: GraphLike, y: object = None) -> FloatArray:
+        """Embed a graph, and return its embedding."""
+        return self.fit(graph, y).embedding_
+
+    def get_params(self, deep: bool = True) -> dict[str, object]:  # noqa: ARG002
+        """Return the parameters by name."""
+        return {name: getattr(self, name) for name in inspect.signature(GraphQuilt).parameters}
+
+    def set_params(self, **parameters: object) -> GraphQuilt:
+        """Set parameters by name."""
+        known = self.get_params()
+        for name, value in parameters.items():
+            if name not in known:
+                raise InputError(f"GraphQuilt has no parameter {name!r}; it has {', '.join(known)}.")
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(GraphQuilt).parameters
+        given = {name: value for name, value in self.get_params().items() if value is not defaults[name].default}
+        return f"GraphQuilt({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
+    def __sklearn_tags__(self) -> Tags:
+        """Tell scikit-learn what the input is: a square matrix of non-negative weights, dense or sparse."""
+        with needs_extra("scikit-learn's tags", "eval"):
+            from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+        inputs = InputTags(sparse=True, pairwise=True, positive_only=True)
+        return Tags(None, TargetTags(required=False), TransformerTags(), input_tags=inputs)
+
+
+def _adjacency(given: AnyArray) -> GraphLike:
+    """Return a square array as a sparse adjacency matrix, and any other array as it is."""
+    if given.dtype.kind == "c":
+        raise InputError("Complex data not supported: edge weights are real numbers.")
+    if given.ndim != 2 or 0 in given.shape:
+        raise InputError(f"found an array with 0 feature(s) (shape={given.shape}) while a minimum of 1 is required.")
+    if given.dtype.kind == "f" and not np.isfinite(given).all():
+        raise InputError("the matrix of edge weights contains NaN or infinity.")
+    if given.shape[0] != given.shape[1]:
+        return given
+    weights = given.astype(np.float64) if given.dtype.hasobject else given
+    if weights.min() < 0:
+        raise InputError(f"Negative values in data: edge weights are at least 0, and the least is {weights.min():.3g}.")
+    return sp.csr_array(weights)

@@ -12,15 +12,17 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.embedders.contract import Embedder
 from graphquilt.embedders.shared_start import SharedStart, shares_start, with_start
 from graphquilt.errors import EmbedderError, FormatError, JobError, PatchesFailedError
+from graphquilt.files import translate_disk_errors
 from graphquilt.graph import Graph
-from graphquilt.jobs.description import describe, differences
-from graphquilt.jobs.directory import FileClaims
 from graphquilt.jobs.records import (
+    describe,
+    differences,
     graph_version,
     patch_graph_fingerprint,
     patch_key,
@@ -28,9 +30,9 @@ from graphquilt.jobs.records import (
     shard_name,
     survey_graph,
 )
-from graphquilt.jobs.rows import RowFile
 from graphquilt.jobs.settings import JobSettings
-from graphquilt.jobs.store import Record, Store, combined_digest, locked, record_digest, store_folder, stored_record
+from graphquilt.jobs.store import UPDATE, Record, Store, locked, record_digest, store_folder, stored_record
+from graphquilt.jobs.stored_patches import RowFile
 from graphquilt.jobs.tasks import (
     GraphReference,
     PatchInput,
@@ -41,7 +43,7 @@ from graphquilt.jobs.tasks import (
     embedder_of_run,
     perform,
 )
-from graphquilt.jobs.versions import FRAME, UPDATE, frame_rotation, taken_over
+from graphquilt.jobs.versions import FRAME, frame_rotation, taken_over
 from graphquilt.patches import PatchGraph
 from graphquilt.progress import ProgressCallback, report
 
@@ -49,6 +51,33 @@ _SURVEY, START, _PATCHES = 0, 1, 2  # what shards claim: the survey, the shared 
 _INTERVAL = 0.2  # seconds between two looks at what another shard makes
 
 _log = logging.getLogger(__name__)
+
+
+class FileClaims:
+    """Numbers that shards of a job claim, as locked bytes of one file; a claim ends with its process."""
+
+    def __init__(self, folder: Path) -> None:
+        import fcntl  # not on Windows
+
+        self._lockf, self._alone, self._free = fcntl.lockf, fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
+        with translate_disk_errors(folder):
+            self._handle = os.open(folder / "lock.claims", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+
+    def close(self) -> None:
+        """Give all numbers back."""
+        os.close(self._handle)
+
+    def take(self, number: int) -> bool:
+        """Claim a number; return whether no other process has claimed it."""
+        try:
+            self._lockf(self._handle, self._alone, 1, number)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def release(self, number: int) -> None:
+        """Give a number back."""
+        self._lockf(self._handle, self._free, 1, number)
 
 
 @dataclass(eq=False)
@@ -103,7 +132,7 @@ class EmbeddingRun:
             seed, embedder = self.settings.seed, self.embedders[0]
             with self.alone(_SURVEY, "the survey of the graph"):
                 survey = survey_graph(self.store, self.graph, embedder, seed, self.patch_graph, progress=self.progress)
-        return PatchInputs(self.graph, self.patch_graph.node_sets, survey, self.patches)
+        return PatchInputs(self.graph, self.patch_graph.node_sets, survey)
 
     @functools.cached_property
     def sample(self) -> AnyArray | None:
@@ -118,20 +147,13 @@ class EmbeddingRun:
         node_sets, n, dtype = self.patch_graph.node_sets, self.patch_graph.n_nodes, self.settings.recipe.precision
         return RowFile(self.store, node_sets, n, dim=self.settings.dim, dtype=dtype)
 
-    def data_digest(self, *patches: int) -> str | None:
-        """Return the digest of the data that the store has of patches, for workers without the graph."""
-        if store_folder(self.store) is None:
-            return None
-        keys = [key for key in (patch_key(patch, "graph") for patch in patches) if key in self.store]
-        return combined_digest(self.store, keys) if keys else None
-
     def take_lock(self) -> None:
         """Lock the job, or the shard of it, until the end of the run."""
         if not self.is_locked:
             self.lock.enter_context(locked(self.store, shard_name(self.wanted) if self.is_shard else None))
-            claims = getattr(self.store, "claims", None)
-            if self.is_shard and claims is not None:
-                self.claims = self.lock.enter_context(contextlib.closing(claims()))
+            folder = store_folder(self.store)
+            if self.is_shard and folder is not None:
+                self.claims = self.lock.enter_context(contextlib.closing(FileClaims(folder)))
             self.is_locked = True
 
     @contextlib.contextmanager
@@ -152,17 +174,13 @@ class EmbeddingRun:
 
 @dataclass(eq=False)
 class PatchSweep:
-    """One sweep over the patches of all runs, in which each prepares for the shared start, or is embedded.
-
-    Patch k is another run of patch ``k % n``, and has the nodes and edges of that patch.
-    """
+    """One sweep over the patches of all runs; patch k is another run of patch ``k % n``, with its nodes and edges."""
 
     run: EmbeddingRun
     content: str  # what every patch makes: "embedding", or "kept0" in the first round of the shared start
     starts: Sequence[Start | None]  # the shared start of each run, as far as it has come
     failures: dict[int, str] = field(default_factory=dict)  # what went wrong with each patch that failed for good
     attempts: dict[int, int] = field(default_factory=dict)
-    damaged: set[int] = field(default_factory=set)  # patches whose data in the store cannot be used
     outdated: set[int] = field(default_factory=set)  # patches of which the log says that they are made again
 
     def work_through(self, patches: Iterable[int], *, before: int = 0, total: int | None = None) -> None:
@@ -220,12 +238,8 @@ class PatchSweep:
     def parameters(self, patch: int) -> dict[str, object]:
         """Return what a patch's record is made from; if any of it changes, the record is made again."""
         run, start = self.run, self.starts[patch // self.run.patch_graph.n_patches]
-        parameters: dict[str, object] = {
-            "embedder": describe(run.embedders[patch]),
-            "seed": patch_seed(run.settings.seed, patch),
-            "patches": run.patches,
-        }
-        survey = run.inputs.survey
+        survey, seed = run.inputs.survey, patch_seed(run.settings.seed, patch)
+        parameters = {"embedder": describe(run.embedders[patch]), "seed": seed, "patches": run.patches}
         if start is not None:
             parameters["start"] = start.digest
         if start is not None and start.kept is not None:
@@ -234,10 +248,6 @@ class PatchSweep:
             parameters["survey"] = survey.digest
         if start is not None and self.content == "embedding" and run.frame is not None:
             parameters["frame"] = run.frame[1]
-        data = patch % run.patch_graph.n_patches
-        digest = run.data_digest(data)
-        if digest is not None and self._has_data(data):
-            parameters["data"] = digest
         return parameters
 
     def finished(self, patch: int) -> bool:
@@ -247,8 +257,6 @@ class PatchSweep:
             if self.run.reused.get(patch_key(patch, self.content)) == record.digest:
                 return True
             wanted = self.parameters(patch)
-            if "data" not in record.parameters:  # it was made from the graph, or by another program
-                wanted.pop("data", None)
             changes = differences({name: record.parameters.get(name) for name in wanted}, wanted)
             problem = f"it was made with {changes}" if changes else ""
             shape = (len(self.run.repeated.node_sets[patch]), self.run.embedders[patch].dim)
@@ -282,19 +290,15 @@ class PatchSweep:
         """Return the task that embeds a patch, in another process, or ``here`` with the graph already open."""
         run, inputs, start = self.run, self.run.inputs, self.starts[patch // self.run.patch_graph.n_patches]
         run.take_lock()
-        data, embedder, store = patch % len(inputs.node_sets), run.embedders[patch], run.store
+        embedder, store = run.embedders[patch], run.store
         in_folder = store_folder(store) is not None
         kept = None if start is None or start.kept is None else patch_key(patch, start.kept)
         if start is not None and not in_folder:
             assert isinstance(embedder, SharedStart)
             embedder = with_start(embedder, start.arrays)
-        source: PatchInputs | GraphReference | PatchInput | None
-        if in_folder and (inputs.graph is None or self._has_data(data)):
-            source = None
-        elif in_folder and not here and inputs.reference is not None:
-            source = inputs.reference
-        else:
-            source = inputs if here else inputs.extract(data)
+        source: PatchInputs | GraphReference | PatchInput = inputs
+        if not here:
+            source = (inputs.reference if in_folder else None) or inputs.extract(patch % len(inputs.node_sets))
         recipe, rows = run.settings.recipe, None
         undone, half = recipe.undone(run.settings.motions), recipe.precision == "float16"
         if self.content == "embedding" and run.row_file is not None:
@@ -309,10 +313,8 @@ class PatchSweep:
             patch_seed(run.settings.seed, patch),
             (socket.gethostname(), os.getpid()),
             self.parameters(patch),
-            data,
-            inputs.survey is not None,
             start is None and len(run.repeated.node_sets) > 1 and (undone.rotate or undone.scale),
-            inputs=source,
+            source,
             start=(start.key, start.digest) if start is not None and in_folder else None,
             kept=kept if kept is None or in_folder else store[kept].arrays,
             precision=recipe.precision if half or run.averages_at_once else None,
@@ -320,11 +322,6 @@ class PatchSweep:
             store=store if in_folder else None,
             rotation=None if start is None or run.frame is None else run.frame[0],
         )
-
-    def _has_data(self, data: int) -> bool:
-        """Return whether the data of a patch was written, for workers that do not have the graph."""
-        record = stored_record(self.run.store, patch_key(data, "graph"), self.run.inputs.made_from)
-        return record is not None and data not in self.damaged
 
     def settle(self, patch: int, outcome: TaskOutcome) -> bool:
         """Take in the outcome of a task; return True if the patch has to be tried again."""
@@ -349,10 +346,6 @@ class PatchSweep:
         if outcome.kind == "fatal":
             raise JobError(f"stopped at patch {patch}: {error}")
         self.attempts[patch] = self.attempts.get(patch, 0) + 1
-        if outcome.kind == "input" and run.graph is not None and self.attempts[patch] <= run.retries + 1:
-            _log.warning("the data of patch %d is cut again: %s", patch, error)
-            self.damaged.add(patch % run.patch_graph.n_patches)
-            return True
         if outcome.kind != "final" and self.attempts[patch] <= run.retries:
             trace = f"\n{outcome.trace}" if sum(self.attempts.values()) == 1 else ""  # others are most likely the same
             _log.warning("patch %d is tried again: %s%s", patch, error, trace)

@@ -15,7 +15,6 @@ import numpy as np
 
 from graphquilt.arrays import AnyArray, Float64Array, IntArray
 from graphquilt.embedders.contract import Embedder, Fit, check_spread, checked_fit
-from graphquilt.embedders.direction import reversed_graph
 from graphquilt.embedders.shared_start import (
     Arrays,
     FarField,
@@ -25,19 +24,14 @@ from graphquilt.embedders.shared_start import (
     shares_start,
     with_start,
 )
+from graphquilt.embedders.walks import reversed_graph
 from graphquilt.errors import EmbedderError, FormatError, InputError, JobError, MissingExtraError
 from graphquilt.graph import Graph
 from graphquilt.graph.files import folder_version
-from graphquilt.jobs.records import (
-    StoredSurvey,
-    graph_fingerprint,
-    graph_of,
-    graph_record,
-    patch_key,
-    stored_survey,
-)
-from graphquilt.jobs.rows import PatchRows, shared_rows
+from graphquilt.graph.structure import Features
+from graphquilt.jobs.records import StoredSurvey, graph_fingerprint, patch_key, stored_survey
 from graphquilt.jobs.store import Parameters, Record, Store, store_name
+from graphquilt.jobs.stored_patches import PatchRows, shared_rows
 from graphquilt.jobs.versions import turn
 from graphquilt.kernels import settle_worker
 from graphquilt.patches import NodeSets
@@ -45,6 +39,8 @@ from graphquilt.progress import ProgressCallback, resource_usage
 
 PatchInput: TypeAlias = tuple[IntArray, Graph, FarField | None]  # nodes, their subgraph, what is known of the rest
 _CURVE = 33  # points of a loss curve that are kept
+_LARGE, _HELD = 1 << 32, 1 << 30  # bytes of a graph of which patches are read in groups, and of such a group
+_ENTRIES = 1 << 20  # nodes whose edges are read at once
 
 
 def embedder_of_run(embedder: Embedder, run: int) -> Embedder:
@@ -68,22 +64,65 @@ class GraphReference:
 class PatchInputs:
     """Cuts the data of patches from the graph."""
 
-    graph: Graph | None  # None if a store has the data of every patch
+    graph: Graph | None  # None if all patches were embedded elsewhere
     node_sets: Sequence[IntArray]
     survey: StoredSurvey | None = None  # where patches get a shared start
-    patches: str | None = None  # the fingerprint of the patch graph
+    _held: dict[int, tuple[Graph, IntArray, Features | None]] = field(default_factory=dict)  # the group at hand
 
     def extract(self, patch: int) -> PatchInput:
-        """Return the nodes of a patch, their subgraph, and what is known of the rest.
-
-        With far clusters the nodes come cluster by cluster: neighbours are then near each other in memory.
-        """
+        """Return the nodes of a patch, ordered by far cluster, their subgraph, and what it knows of the rest."""
         if self.graph is None:
-            raise JobError(f"the data of patch {patch} is not there, and no graph was given to cut it from.")
+            raise JobError(f"patch {patch} is not embedded, and no graph was given to cut it from.")
         nodes = self.ordered_nodes(patch)
         if self.survey is None or self._views is None:
             return nodes, self.graph.subgraph(nodes), None
-        return nodes, *cut_patch(self._views[0], nodes, self.survey, backwards=self._views[1])
+        if self._group_size is None:
+            return nodes, *cut_patch(self._views[0], nodes, self.survey, backwards=self._views[1])
+        edges, members, features = self._group(patch // self._group_size)
+        part, far = cut_patch(edges, nodes, self.survey)
+        rows = None if features is None else features[np.searchsorted(members, nodes)]
+        return nodes, part.with_attributes(features=rows), far
+
+    @functools.cached_property
+    def _group_size(self) -> int | None:
+        """How many patches are read together; None if the graph is small enough to stay in the disk cache."""
+        if self.graph is None or self.graph.folder is None or self._views is None or self._views[1] is not None:
+            return None
+        size = sum(getattr(array, "nbytes", 0) for array in (self.graph.indices, self.graph.features))
+        return None if size < _LARGE else max(1, _HELD * len(self.node_sets) // size)
+
+    def _group(self, group: int) -> tuple[Graph, IntArray, Features | None]:
+        """Return the graph with the edges of a group of patches only, their nodes, and the features of these.
+
+        Nodes of a patch lie everywhere in the files. A group of patches is therefore read in the order of the files.
+        """
+        if group not in self._held:
+            assert self._views is not None
+            assert self._group_size is not None
+            self._held.clear()
+            graph, first = self._views[0], group * self._group_size
+            wanted = np.zeros(graph.n_nodes, dtype=bool)
+            for k in range(first, min(first + self._group_size, len(self.node_sets))):
+                wanted[self.node_sets[k]] = True
+            members = np.flatnonzero(wanted)
+            starts = graph.indptr[members]
+            counts = graph.indptr[members + 1] - starts
+            ends = np.zeros(graph.n_nodes + 1, dtype=np.int64)
+            ends[members + 1] = counts
+            columns = np.empty(counts.sum(), dtype=graph.indices.dtype)
+            values = None if graph.weights is None else np.empty(len(columns), dtype=graph.weights.dtype)
+            filled = 0
+            for a in range(0, len(members), _ENTRIES):
+                sizes = counts[a : a + _ENTRIES]
+                entries = np.repeat(starts[a : a + _ENTRIES] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+                columns[filled : filled + len(entries)] = graph.indices[entries]
+                if values is not None and graph.weights is not None:
+                    values[filled : filled + len(entries)] = graph.weights[entries]
+                filled += len(entries)
+            np.cumsum(ends, out=ends)
+            edges = Graph.from_arrays(ends, columns, values, labels=graph.labels, node_ids=graph.node_ids)
+            self._held[group] = edges, members, None if graph.features is None else graph.features[members]
+        return self._held[group]
 
     @functools.cached_property
     def _views(self) -> tuple[Graph, Graph | None] | None:
@@ -109,16 +148,6 @@ class PatchInputs:
             self.graph.folder, graph_fingerprint(self.graph), None if self.survey is None else self.survey.digest
         )
 
-    def record(self, patch: int) -> Record:
-        """Return the data of a patch as a store keeps it."""
-        record = graph_record(*self.extract(patch))
-        return replace(record, parameters={**record.parameters, **self.made_from})
-
-    @property
-    def made_from(self) -> dict[str, object]:
-        """What the data of patches in a store has to be made from."""
-        return {"patches": self.patches, "survey": None if self.survey is None else self.survey.digest}
-
 
 @functools.lru_cache(maxsize=2)
 def _open_inputs(store: Hashable, reference: GraphReference, version: object) -> PatchInputs:  # noqa: ARG001
@@ -136,18 +165,6 @@ def _open_inputs(store: Hashable, reference: GraphReference, version: object) ->
     return PatchInputs(graph, NodeSets(patches["nodes"], patches["starts"]), survey)
 
 
-def stored_input(store: Store, key: str, *, far_field: bool) -> PatchInput:
-    """Return the nodes and the graph of a patch from a store, and with a survey what it knows of the rest."""
-    nodes, graph, far = graph_of(store[key])
-    clusters = None if far is None else far.nodes.get("cluster")
-    order = np.arange(len(nodes)) if clusters is None else np.lexsort((nodes, clusters))
-    if np.any(np.diff(np.asarray(nodes)[order]) <= 0 if clusters is None else order != np.arange(len(nodes))):
-        raise FormatError(f"the nodes of {key} are not in the order that docs/job-format.md asks for; make it again.")
-    if not far_field or far is None:
-        return nodes, graph, None
-    return nodes, graph, replace(far, shared=stored_survey(store["survey"]).shared)
-
-
 @dataclass(frozen=True, eq=False)
 class Start:
     """The shared start of one run: its arrays, the digest of its record, and the key under which the store has it."""
@@ -160,10 +177,7 @@ class Start:
 
 @dataclass(frozen=True)
 class PatchTask:
-    """One patch to be embedded, or to prepare for the shared start, here or in another process.
-
-    With a ``store`` the worker writes the result to it; otherwise it travels with the outcome.
-    """
+    """One patch to embed, or to prepare for the shared start; with a ``store``, a worker writes the result to it."""
 
     patch: int
     content: str  # "embedding", or "kept0" for the first round of the shared start
@@ -171,11 +185,8 @@ class PatchTask:
     seed: int
     driver: tuple[str, int]  # host and process id
     parameters: Parameters  # what the marker will hold; a worker may know the embedder's class by another name
-    data: int  # the patch whose nodes and edges it has: itself, or the patch that it is another run of
-    far_field: bool  # whether the embedder uses the survey of the whole graph
     aligned: bool  # whether the patch will be turned or scaled to fit others, and has to extend somewhere
-    # What to cut the patch from, the folder of the graph in another process, or the data itself; None: the store has it
-    inputs: PatchInputs | GraphReference | PatchInput | None = None
+    inputs: PatchInputs | GraphReference | PatchInput  # what the patch is cut from, here or in a worker, or its data
     start: tuple[str, str] | None = None  # key and digest of the shared start in the store
     kept: Arrays | str | None = None  # what this patch keeps from the last round, or its key in the store
     precision: str | None = None  # the type that the embedding is stored in, unless it is that of the embedder
@@ -188,16 +199,15 @@ class PatchTask:
 class TaskOutcome:
     """The outcome of a task; small if a store in a folder holds the arrays.
 
-    ``kind`` says how an error is to be taken: the patch "failed" and may be tried again, its "input" record is
-    damaged, the error is "final" because it would come again, it is "fatal" because no patch can succeed, or the
-    "embedder" breaks its promise, which it would for every patch.
+    ``kind`` says how an error is to be taken: the patch "failed" and may be tried again, the error is "final" because
+    it would come again, "fatal" because no patch can succeed, or the "embedder" breaks its promise.
     """
 
     facts: Mapping[str, float] = field(default_factory=dict)  # a few numbers for those who watch
     losses: Sequence[tuple[int, float]] = ()  # epochs and their loss
     arrays: Mapping[str, AnyArray] | None = None
     error: str | None = None
-    kind: Literal["failed", "input", "final", "fatal", "embedder"] = "failed"
+    kind: Literal["failed", "final", "fatal", "embedder"] = "failed"
     trace: str = ""
 
     def record(self, parameters: Parameters) -> Record:
@@ -226,11 +236,6 @@ def perform(task: PatchTask, progress: ProgressCallback | None = None) -> TaskOu
         if task.content == "embedding" and kept is not None and shares_start(embedder):
             finished = embedder.finish(kept)
         nodes, graph, far = _input(task, whole=finished is None)
-    except (FormatError, KeyError, JobError) as error:
-        fatal = isinstance(error, JobError)
-        text = str(error) if fatal else f"{type(error).__name__}: {error}"
-        return TaskOutcome(error=text, kind="fatal" if fatal else "input")
-    try:
         with resource_usage() as cost:
             if task.content == "embedding":
                 options: dict[str, Any] = {"far": far, "kept": kept} if shares_start(embedder) else {}
@@ -274,17 +279,12 @@ def _coordinates(task: PatchTask, fit: Fit, embedder: Embedder, nodes: IntArray)
         check_spread(fit.embedding, embedder, f"patch {task.patch}")
     X = np.asarray(fit.embedding)
     X = X if task.rotation is None else turn(X, task.rotation)
-    X = X[np.argsort(nodes)] if task.far_field else X
-    return X if task.precision is None else _in_precision(X, task.precision)
-
-
-def _in_precision(X: AnyArray, precision: str) -> AnyArray:
-    """Return an embedding in the type that it is stored in; refuse coordinates that are too large for it."""
+    X = X[np.argsort(nodes)] if np.any(np.diff(nodes) < 0) else X
     with np.errstate(over="ignore"):
-        rounded = X.astype(precision, copy=False)
-    if not np.isfinite(rounded).all():
+        rounded = X if task.precision is None else X.astype(task.precision, copy=False)
+    if task.precision is not None and not np.isfinite(rounded).all():
         raise InputError(
-            f"coordinates as large as {np.abs(X).max():.3g} do not fit into {precision}; use another --precision."
+            f"coordinates as large as {np.abs(X).max():.3g} do not fit into {task.precision}; use another --precision."
         )
     return rounded
 
@@ -294,18 +294,16 @@ def _input(task: PatchTask, *, whole: bool) -> tuple[IntArray, Graph | None, Far
     inputs, store = task.inputs, cast(Store, task.store)
     if isinstance(inputs, tuple):
         return inputs
-    if inputs is None:
-        return stored_input(store, patch_key(task.data, "graph"), far_field=task.far_field)
     if isinstance(inputs, GraphReference):
         try:
             inputs = _open_inputs(cast(Hashable, store), inputs, folder_version(inputs.folder))
         except FormatError as error:
             raise JobError(
                 f"{socket.gethostname()} cannot cut patches from the graph of {store_name(store)}: {error} All workers "
-                "need the graph in its folder; for workers that do not have it, write the data of the patches first "
-                "(graphquilt cut --data)."
+                "need the graph in its folder."
             ) from error
-    return inputs.extract(task.data) if whole else (inputs.ordered_nodes(task.data), None, None)
+    patch = task.patch % len(inputs.node_sets)  # it may be another run of this one
+    return inputs.extract(patch) if whole else (inputs.ordered_nodes(patch), None, None)
 
 
 @functools.lru_cache(maxsize=2)

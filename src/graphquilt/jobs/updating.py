@@ -21,7 +21,6 @@ from graphquilt.graph import Graph, read_edges
 from graphquilt.graph.files import with_checksums
 from graphquilt.graph.reading.node_tables import NodeRows, NodeVectors, open_features
 from graphquilt.jobs.changes import Change, Known, edge_change, whole_change
-from graphquilt.jobs.directory import DirectoryStore
 from graphquilt.jobs.export import job_ids
 from graphquilt.jobs.job import Job
 from graphquilt.jobs.records import (
@@ -35,18 +34,26 @@ from graphquilt.jobs.records import (
 )
 from graphquilt.jobs.source import Source, keep_graph
 from graphquilt.jobs.stitching import stitch
-from graphquilt.jobs.store import Record, Store, locked, record_digest, store_folder, stored_record
-from graphquilt.jobs.versions import (
-    FRAME,
+from graphquilt.jobs.store import (
+    HISTORY,
     NEXT,
     UPDATE,
-    VERSION,
+    DirectoryStore,
+    Record,
+    Store,
+    locked,
+    put_in_place,
+    record_digest,
+    store_folder,
+    stored_record,
+)
+from graphquilt.jobs.versions import (
+    FRAME,
     Update,
     copy_record,
     found_again,
     gone_nodes,
     history,
-    put_in_place,
     share_of,
     start_keys,
     taken_over,
@@ -123,7 +130,7 @@ def update(
         result = new.describe(before, number + 1)
         date = datetime.now(UTC).isoformat(timespec="seconds")
         entry = {"date": date, "refresh": refresh, **asdict(result)}
-        new.store[VERSION] = Record({}, {"version": number + 1, "history": [*history(old.store), entry]})
+        new.store[HISTORY] = Record({}, {"version": number + 1, "history": [*history(old.store), entry]})
         new.take_place()
     return result
 

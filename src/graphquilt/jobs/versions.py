@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
 from graphquilt.alignment import Alignment
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int64Array
-from graphquilt.errors import JobError
-from graphquilt.files.writing import folder_lock
 from graphquilt.jobs.records import patch_key, stored_patch_graph
-from graphquilt.jobs.store import Store, store_folder, stored_record
+from graphquilt.jobs.store import HISTORY, UPDATE, Store, store_folder, stored_record
 from graphquilt.kernels import one_blas_thread
 
-UPDATE, VERSION, FRAME = "update", "version", "frame"  # keys: what was taken over, the history, the rotation
-NEXT = "next"  # the folder in which a new version is made
-_WAIT = 20.0  # seconds for which a reader waits while another process puts a version in place
+FRAME = "frame"  # the key of the rotation onto the frame of an earlier version
 _BLOCK = 65_536  # rows turned at a time
 FALLEN = 0.9  # of the share of the signal that the old directions kept: below, new directions are advised
 _NEAREST, _ASKED, _PRODUCTS = 10, 1000, 1 << 25  # rows looked at to find a node again, nodes asked, cosines computed
@@ -44,7 +37,7 @@ def gone_nodes(store: Store, n_nodes: int) -> BoolArray | None:
 
 def history(store: Store) -> list[dict[str, object]]:
     """Return the updates of a job, the first one first."""
-    record = stored_record(store, VERSION)
+    record = stored_record(store, HISTORY)
     entries = [] if record is None else record.parameters.get("history")
     return [dict(entry) for entry in entries] if isinstance(entries, list) else []
 
@@ -88,38 +81,6 @@ def copy_record(source: Store, target: Store, key: str) -> None:
                 os.link(path, copy)
             except OSError:  # a disk without links
                 shutil.copyfile(path, copy)
-
-
-def put_in_place(folder: Path) -> None:
-    """Move a version that is whole into the folder of its job: the history comes last, and a kill changes nothing.
-
-    Whoever opens the job next finishes what a killed process has begun.
-    """
-    source, mark = folder / NEXT, f"{VERSION}.json"
-    deadline = time.monotonic() + _WAIT
-    while (source / mark).exists():
-        try:
-            with folder_lock(folder):
-                _move(source, folder, mark)
-        except (JobError, PermissionError) as error:
-            if time.monotonic() > deadline or isinstance(error, PermissionError):
-                raise JobError(f"a new version of {folder} is whole but not yet in its place: {error}") from error
-            time.sleep(0.1)
-
-
-def _move(source: Path, folder: Path, mark: str) -> None:
-    files = sorted(path for path in source.rglob("*") if path.is_file() and not path.name.startswith("lock"))
-    for path in files:
-        if path.name not in ("quilt.json", mark) and path.suffix != ".part":
-            target = folder / path.relative_to(source)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(path, target)
-    if not json.loads((folder / f"{UPDATE}.json").read_text(encoding="utf-8"))["parameters"]["refresh"]:
-        for kept in folder.glob("patches/*/kept*"):  # made for a start that was taken over, and needed no more
-            kept.unlink(missing_ok=True)
-    if (source / mark).exists():
-        os.replace(source / mark, folder / mark)
-    shutil.rmtree(source, ignore_errors=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,12 +93,8 @@ class Processes(Executor):
                 return self._pool.submit(fn, *args, **kwargs)
             except BrokenProcessPool:
                 self._pool.shutdown(wait=False)
-        self._pool = ProcessPoolExecutor(
-            self.n_workers,
-            mp_context=self._context,
-            initializer=_begin,
-            initargs=(self._context.Value("i", 0), _gpus()),
-        )
+        first = self._context.Value("i", 0), _gpus()
+        self._pool = ProcessPoolExecutor(self.n_workers, self._context, initializer=_begin, initargs=first)
         return self._pool.submit(fn, *args, **kwargs)
 
     def abandon(self) -> None:

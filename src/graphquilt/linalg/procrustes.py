@@ -3,18 +3,11 @@
 Points are rows. If ``a = s_a * Z @ Q_a + t_a`` and ``b = s_b * Z @ Q_b + t_b`` are two views of the same ``Z``, and A
 and B their offsets from their means, then the orthogonal matrix nearest to ``A.T @ B`` is ``Q_a.T @ Q_b`` (Horn 1988).
 
-Polar factors of many small matrices come from matrix products alone. An odd polynomial
-``p(X) = X (a + b X^T X + c (X^T X)^2)`` maps every singular value s of X to ``p(s)`` and keeps the singular vectors, so
-polynomials that drive all singular values to 1 lead to the polar factor. The first are the best uniform approximations
-of 1 on the interval in which the singular values lie; the last one converges with order three. For small matrices this
-is several times as fast as an eigenvalue or singular value decomposition.
-
-References
-----------
-A. Bjorck and C. Bowie, An iterative algorithm for computing the best estimate of an orthogonal matrix. SIAM J. Numer.
-Anal. 8 (1971) 358-364.
-Y. Nakatsukasa and R. W. Freund, Computing fundamental matrix decompositions accurately via the matrix sign function in
-two iterations: the power of Zolotarev's functions. SIAM Review 58 (2016) 461-493.
+Polar factors of many small matrices come from matrix products alone, several times as fast as from a decomposition. An
+odd polynomial ``p(X) = X (a + b X^T X + c (X^T X)^2)`` maps every singular value s of X to ``p(s)`` and keeps the
+singular vectors. The first polynomials are the best uniform approximations of 1 where the singular values lie
+(Nakatsukasa and Freund, SIAM Review 58 (2016) 461-493); the last one converges with order three (Bjorck and Bowie, SIAM
+J. Numer. Anal. 8 (1971) 358-364).
 """
 
 from __future__ import annotations

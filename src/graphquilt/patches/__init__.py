@@ -1,8 +1,4 @@
-"""From a graph to overlapping patches: partitioners, Algorithms 1 and 2, and the graph of patches that overlap.
-
-A partitioner is a frozen value with the parameters of its method; any other callable with the signature
-``graph -> labels`` serves as well, and so does an array of labels computed elsewhere.
-"""
+"""From a graph to overlapping patches: partitioners, Algorithms 1 and 2, and the graph of patches that overlap."""
 
 from graphquilt.patches.clusters import (
     CoarseGraph,
@@ -17,9 +13,8 @@ from graphquilt.patches.clusters import (
     merge_small,
 )
 from graphquilt.patches.construction import Limits, coverage, coverage_weights, patch_graph, smallest_cluster
-from graphquilt.patches.fennel import Fennel
 from graphquilt.patches.graph import PatchGraph
-from graphquilt.patches.partitioners import Leiden, Louvain, Metis, Partitioner
+from graphquilt.patches.partitioners import Fennel, Leiden, Louvain, Metis, Partitioner
 from graphquilt.patches.patch import LazySequence, NodeSets, Patch
 from graphquilt.patches.sparsify import Conductance, EdgeWeight, Resistance
 

@@ -17,8 +17,7 @@ from graphquilt.arrays import AnyArray, Float64Array, Int64Array, IntArray
 from graphquilt.errors import FormatError, InputError
 from graphquilt.graph import Graph, check_labels, group, kernels, short_labels
 from graphquilt.graph.checks import ColumnCheck, check_rows
-from graphquilt.patches.fennel import Fennel
-from graphquilt.patches.partitioners import Metis, Partitioner, check_n_patches, has_metis, metis_labels
+from graphquilt.patches.partitioners import Fennel, Metis, Partitioner, check_n_patches, has_metis, metis_labels
 from graphquilt.progress import ProgressCallback
 
 logger = logging.getLogger(__name__)
@@ -27,6 +26,9 @@ MOST = 8192  # fine clusters of a small graph: tables of 2048 columns then take 
 LARGE = 4_000_000  # entries above which a graph is large and has fewer fine clusters:
 FEWEST, LARGEST = 2048, 1000  # at least this many, and one per this many nodes
 PASSES = 10  # of Fennel: two passes hardly find small communities
+PAIRS = 1 << 20  # of clusters that are found at once
+MOST_PAIRS = 96_000_000  # of a coarse graph: beyond that the weakest count as edges inside a cluster
+SAMPLE = 64  # clusters that show how weak these are
 PENALTY = 0.1  # of Fennel in small graphs: with 1, clusters of dense graphs hardly follow edges; .05 costs Flickr
 
 
@@ -87,7 +89,7 @@ def merge_small(graph: Graph, labels: npt.ArrayLike, min_size: int) -> Int64Arra
         root = root[root]
     merged = len(size) - len(alive)
     logger.info("merged %d clusters below %d nodes into their neighbours; %d are left", merged, min_size, len(alive))
-    return np.unique(root[clusters], return_inverse=True)[1].astype(np.int64)
+    return _renumber(root[clusters])
 
 
 def fine_clusters(graph: Graph, *, progress: ProgressCallback | None = None) -> IntArray:
@@ -101,7 +103,12 @@ def fine_clusters(graph: Graph, *, progress: ProgressCallback | None = None) -> 
         fennel = Fennel(max(FEWEST, n // LARGEST), passes=PASSES)
     else:
         fennel = Fennel(max(min(n // SMALLEST, MOST), 1), passes=PASSES, balance=2.0, penalty=PENALTY)
-    return np.unique(fennel(graph, progress=progress), return_inverse=True)[1].astype(np.int32)
+    return _renumber(fennel(graph, progress=progress)).astype(np.int32)
+
+
+def _renumber(labels: AnyArray) -> Int64Array:
+    """Return labels, none of which is negative, without gaps, in their order."""
+    return (np.cumsum(np.bincount(labels) > 0) - 1)[labels]
 
 
 def join_neighbours(graph: Graph, labels: AnyArray) -> IntArray:
@@ -193,17 +200,47 @@ class CoarseGraph:
 
 
 def coarse_graph(graph: Graph, clusters: AnyArray) -> CoarseGraph:
-    """Return the graph between clusters of an undirected graph; ``clusters`` (n,) are 0..k-1 without gaps."""
+    """Return the graph between clusters of an undirected graph; ``clusters`` (n,) are 0..k-1 without gaps.
+
+    It has at most about 96 million entries. In very large graphs many clusters are joined by an edge or two that follow
+    no pattern; what such pairs weigh is added to the diagonal, so that no weight is lost.
+    """
     labels = short_labels(clusters, graph.n_nodes)
     members, starts = group(labels)
-    indptr, indices, values = kernels.quotient(graph.csr, (labels, members, starts))
     k = len(starts) - 1
-    off = sp.csr_array((values, indices, indptr), shape=(k, k))
+    off = _pairs(graph.csr, (labels, members, starts), k)
     volume: Float64Array = kernels.volumes(graph.csr, labels, k)
     own = volume - np.asarray(off.sum(axis=1)).ravel()
     between = sp.csr_array(off + sp.diags_array(np.where(own > 1e-9 * volume, own, 0.0)))
     between.sort_indices()
     return CoarseGraph(np.asarray(clusters), between)
+
+
+def _pairs(
+    csr: tuple[IntArray, IntArray, Float64Array], clusters: tuple[IntArray, IntArray, Int64Array], k: int
+) -> sp.csr_array:
+    """Return the weight between every two clusters (k, k) without the weakest, and with an empty diagonal."""
+    chosen = np.unique(np.linspace(0, k - 1, min(k, SAMPLE)).astype(np.int64))
+    sample = np.concatenate([kernels.cluster_pairs(csr, clusters, c, c + 1, False)[2] for c in chosen.tolist()])
+    most = MOST_PAIRS * len(chosen) // k
+    least = 0.0
+    if len(sample) > most:
+        least = float(np.float32(np.sort(sample)[::-1][most]))
+        logger.info("pairs of clusters joined by a weight of at most %g count as joined by nothing", least)
+    step = max(1, PAIRS * len(chosen) // max(len(sample), 1))
+    counts, columns, weights = [np.zeros(1, dtype=np.int64)], [], []
+    for first in range(0, k, step):
+        last = min(first + step, k)
+        degrees, found, values = kernels.cluster_pairs(csr, clusters, first, last, False)
+        keep = values.astype(np.float32) > least
+        rows = np.repeat(np.arange(last - first), degrees)[keep]
+        counts.append(np.bincount(rows, minlength=last - first))
+        columns.append(found[keep])
+        weights.append(values[keep])
+    ends = np.cumsum(np.concatenate(counts))
+    off = sp.csr_array((np.concatenate(weights), np.concatenate(columns), ends), shape=(k, k))
+    # Sums of weights in another order may differ in the last bit, so that only one of two entries is kept.
+    return off if least == 0 or not len(csr[2]) else sp.csr_array(off.minimum(off.T))
 
 
 def merge_clusters(coarse: CoarseGraph, count: int, *, seed: int = 0) -> Int64Array:

@@ -5,10 +5,10 @@ the share of each node's edges that lie inside a patch.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from graphquilt.graph import Graph, group, short_labels
 from graphquilt.graph.kernels import join_ends
 from graphquilt.patches import kernels
 from graphquilt.patches.graph import PatchGraph, disconnected_error
-from graphquilt.patches.patch import LazySequence, NodeSets
+from graphquilt.patches.patch import NodeSets, OnDemand
 from graphquilt.patches.sparsify import EdgeWeight, Resistance, conductance, sparsify
 from graphquilt.progress import ProgressCallback, report
 
@@ -28,10 +28,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a patch may grow, which keeps any of them from absorbing most of the graph.
+    """How far a patch may grow: on heavy-tailed graphs one, the centre of a star, would absorb most of the graph.
 
-    On heavy-tailed graphs the maximum spanning tree of Algorithm 1 is a star, and the patch at its centre would take
-    nodes from every other cluster. ``Limits.none()`` is the paper's plain rule.
+    ``Limits.none()`` is the paper's plain rule.
 
     Parameters
     ----------
@@ -160,16 +159,12 @@ def patch_graph(
         "edges_reseeded": reseeded,
     }
     if len(overgrown):
-        largest = patch_sizes.max()
-        message = (
-            "%d patches grew beyond %g times their cluster, the largest to %d nodes: the clusters leave no other way"
-        )
-        logger.warning(message, len(overgrown), limits.growth, largest)
+        grew = f"{len(overgrown)} patches grew beyond {limits.growth:g} times their cluster, the largest to"
+        logger.warning(f"{grew} {patch_sizes.max()} nodes: the clusters leave no other way")
     return PatchGraph(sets, sparse.edges, graph.n_nodes, components, history)
 
 
-@dataclass(frozen=True, eq=False)
-class OverlapTargets:
+class OverlapTargets(NamedTuple):
     """How many nodes the first and the second patch of each edge take from the other's cluster."""
 
     need: Int64Array  # (m, 2), at least
@@ -181,9 +176,8 @@ class OverlapTargets:
 def allocate_overlap(edges: Int64Array, sizes: Int64Array, overlap: tuple[int, int], limits: Limits) -> OverlapTargets:
     """Divide each edge's overlap between its two patches, within the growth that each is allowed.
 
-    Each side takes half, unless the growth that its patch is allowed, divided evenly among its edges, is less: then the
-    other side takes the rest, if its own limit and the cluster allow it. If neither may, both take their half all the
-    same, and the patch is listed in ``patches_beyond_growth``.
+    Each side takes half, unless its share of the growth of its patch is less: then the other side takes the rest, if
+    its own limit and the cluster allow it. If neither may, both take their half, and ``patches_beyond_growth`` says so.
     """
     least, most = overlap
     half = np.array([smallest_cluster(overlap), least // 2])
@@ -222,12 +216,10 @@ def expand(
     seeds: np.random.SeedSequence,
     progress: ProgressCallback | None = None,
 ) -> tuple[NodeSets, int]:
-    """Grow every patch into the clusters it is joined to (Algorithm 2).
+    """Grow every patch into the clusters it is joined to (Algorithm 2); count exhausted frontiers, seeded again.
 
-    Clusters are disjoint, and each pair (i, j) has its own random stream, so the order of the pairs does not matter.
     First, one scan of each cluster's edges finds where its patch touches the others; then every patch that needs more
-    nodes of a cluster grows inside it, ring by ring. Return the patches, and the number of pairs whose frontier was
-    exhausted and had to be seeded again.
+    nodes of a cluster grows inside it, ring by ring. Each pair (i, j) has its own random stream.
     """
     clusters = labels, *group(labels)
     p = len(clusters[2]) - 1
@@ -313,20 +305,6 @@ def _shares(graph: Graph, patch_graph: PatchGraph) -> Iterator[Float64Array]:
         yield np.where(totals > 0, inside / np.maximum(totals, 1), 1.0)
 
 
-class _CoverageWeights(LazySequence[Float64Array]):
-    """The weights of the rows of all patches, computed on demand; a row takes two bytes."""
-
-    def __init__(self, shares: Iterable[Float64Array], power: float) -> None:
-        self._shares = [np.rint(share * _UNIT).astype(np.uint16) for share in shares]
-        self._power = power
-
-    def __len__(self) -> int:
-        return len(self._shares)
-
-    def _item(self, k: int) -> Float64Array:
-        return np.maximum(self._shares[k] / _UNIT, LEAST) ** self._power
-
-
 def coverage_weights(graph: Graph, patch_graph: PatchGraph, *, power: float) -> Sequence[Float64Array]:
     """Return the weight of each row of each patch: its coverage, but at least 0.01, to the given power.
 
@@ -339,4 +317,5 @@ def coverage_weights(graph: Graph, patch_graph: PatchGraph, *, power: float) -> 
     >>> coverage_weights(path, PatchGraph.from_patches([[0, 1, 2], [2, 3]]), power=2)[1].tolist()
     [0.25, 1.0]
     """
-    return _CoverageWeights(_shares(graph, patch_graph), power)
+    shares = [np.rint(share * _UNIT).astype(np.uint16) for share in _shares(graph, patch_graph)]
+    return OnDemand(len(shares), lambda k: np.maximum(shares[k] / _UNIT, LEAST) ** power)

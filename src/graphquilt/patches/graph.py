@@ -68,10 +68,10 @@ class PatchGraph:
 
     def __post_init__(self) -> None:
         sets = NodeSets.gather(self.node_sets)
+        _check_cover(sets, self.n_nodes)
         edges = np.sort(checked_pairs(self.edges, len(sets)), axis=1)
         object.__setattr__(self, "node_sets", sets)
         object.__setattr__(self, "edges", edges)
-        _check_cover(sets, self.n_nodes)
         object.__setattr__(self, "overlaps", kernels.overlap_sizes(sets.nodes, sets.starts, edges))
         if len(edges) and self.overlaps.min() == 0:
             i, j = edges[self.overlaps.argmin()]
@@ -202,18 +202,15 @@ class PatchGraph:
         try:
             nodes, n_nodes, edges, starts = (arrays[name] for name in ("nodes", "n_nodes", "edges", "starts"))
             components, report = str(arrays["components"]), dict(json.loads(str(arrays["report"])))
-            whole = {array.dtype.kind for array in (n_nodes, edges, starts)} <= {"i", "u"}
-            if not whole or n_nodes.shape or starts.ndim != 1 or len(starts) == 0:
-                kinds = ", ".join(f"{array.dtype} {array.shape}" for array in (n_nodes, edges, starts))
-                raise ValueError(f"its number of nodes, edges and starts are {kinds}")
+            if n_nodes.dtype.kind not in "iu" or n_nodes.shape:
+                raise ValueError(f"its number of nodes is {n_nodes.dtype} {n_nodes.shape}")
             if components not in ("error", "each"):
                 raise ValueError(f"its components are {components[:20]!r}")
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             problem = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
             raise FormatError(f"this is not a patch graph: {problem}. Make the patches again.") from error
-        return cls(
-            NodeSets(nodes, starts), np.array(edges), int(n_nodes), cast(Literal["error", "each"], components), report
-        )
+        kind = cast(Literal["error", "each"], components)
+        return cls(NodeSets(nodes, starts), np.array(edges), int(n_nodes), kind, report)
 
     def with_settings(self, settings: object) -> PatchGraph:
         """Return the patch graph with the settings it was cut for, which the next steps take as their defaults."""
@@ -250,7 +247,9 @@ def disconnected_error(component: Int64Array, sizes: Int64Array) -> Disconnected
     patches = np.bincount(component)
     nodes = np.bincount(component, weights=sizes).astype(np.int64)
     order = np.argsort(-nodes, kind="stable")
-    named = "; ".join(f"patches {_some(np.flatnonzero(component == c))} with {nodes[c]} nodes" for c in order[:5])
+    members = [np.flatnonzero(component == c) for c in order[:5]]
+    shown = [", ".join(map(str, own[:4])) + f", … ({len(own)} in all)" * (len(own) > 4) for own in members]
+    named = "; ".join(f"patches {own} with {nodes[c]} nodes" for own, c in zip(shown, order, strict=False))
     more = f"; and {len(order) - 5} more" if len(order) > 5 else ""
     return DisconnectedError(
         f"the patch graph falls into {len(patches)} components: {named}{more}. No alignment relates one to another. "
@@ -258,11 +257,6 @@ def disconnected_error(component: Int64Array, sizes: Int64Array) -> Disconnected
         '(--largest-component); or pass components="each" (--each-component) to align each alone, with their placement '
         "arbitrary; or use an embedder with a shared start (--embedder propagation), which puts all in one frame."
     )
-
-
-def _some(patches: Int64Array) -> str:
-    shown = ", ".join(str(k) for k in patches[:4])
-    return shown if len(patches) <= 4 else f"{shown}, … ({len(patches)} in all)"
 
 
 def _spread(values: Int64Array) -> dict[str, float]:
@@ -274,17 +268,13 @@ def checked_pairs(edges: npt.ArrayLike, p: int) -> Int64Array:
     refuse_masked(edges=edges)
     array = np.asarray(edges) if np.size(edges) else np.empty((0, 2), dtype=np.int64)
     if array.shape[1:] != (2,) or array.dtype.kind not in "iu":
-        raise InputError(
-            f"edges are pairs of patch numbers (m, 2); these have shape {array.shape} and type {array.dtype}."
-        )
-    outside = array[(array < 0).any(axis=1) | (array >= p).any(axis=1)]
-    if len(outside):
-        raise InputError(
-            f"the edge {tuple(outside[0].tolist())} names a patch that is not there; there are {p}, 0 to {p - 1}."
-        )
-    loops = array[array[:, 0] == array[:, 1]]
-    if len(loops):
-        raise InputError(f"the edge {tuple(loops[0].tolist())} joins a patch to itself; drop it.")
+        kind = f"shape {array.shape} and type {array.dtype}"
+        raise InputError(f"edges are pairs of patch numbers (m, 2); these have {kind}.")
+    there = f"names a patch that is not there; there are {p}, 0 to {p - 1}"
+    wrong = ((array < 0) | (array >= p)).any(axis=1), array[:, 0] == array[:, 1]
+    for rows, problem in zip(wrong, (there, "joins a patch to itself; drop it"), strict=True):
+        if rows.any():
+            raise InputError(f"the edge {tuple(array[rows][0].tolist())} {problem}.")
     pairs = np.sort(array.astype(np.int64), axis=1)
     unique, counts = np.unique(pairs[:, 0] * p + pairs[:, 1], return_counts=True)
     if len(unique) < len(pairs):

@@ -77,9 +77,8 @@ def frontiers(
 ) -> tuple[IntArray, Int64Array]:
     """Find F = N(C_i) ∩ C_j for every neighbour j in one scan of the edges of cluster i, none larger than its cap.
 
-    ``neighbours`` ascend, ``demand`` is the largest number of nodes to take from each and its random seed, and ``mark``
-    has one bit per node, zero before and after. Return the nodes by neighbour, ascending unless sampled, and where the
-    nodes of each neighbour end.
+    ``neighbours`` ascend, ``demand`` is the cap of each and its random seed, and ``mark`` has one zero bit per node.
+    Return the nodes by neighbour, ascending unless sampled, and where the nodes of each neighbour end.
     """
     indptr, indices = csr
     labels, members, starts = clusters
@@ -155,9 +154,8 @@ def grow(
 ) -> tuple[IntArray, Int64Array, int]:
     """Let patches take nodes of cluster j, ring by ring, until each has what it needs: the second half of Algorithm 2.
 
-    ``taken`` are the nodes that each has already, and where they begin; ``demand`` is the least and the most that each
-    takes, and its random seed. Rows of the cluster's own graph are made when a ring reaches them. Return the nodes,
-    where those of each patch begin, and how many patches had an exhausted frontier that was seeded again.
+    ``taken`` are the nodes that each has already, and where they begin. Return the nodes, where those of each patch
+    begin, and how many patches had an exhausted frontier that was seeded again.
     """
     labels, members, starts = clusters
     own = members[starts[j] : starts[j + 1]]

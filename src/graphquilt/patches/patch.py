@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, overload
 
@@ -38,7 +38,7 @@ class Patch:
     nodes: IntArray
     coordinates: FloatArray
 
-    def __post_init__(self) -> None:  # noqa: PLR0912
+    def __post_init__(self) -> None:
         refuse_masked(nodes=self.nodes, coordinates=self.coordinates)
         nodes, X = np.asanyarray(self.nodes), np.asanyarray(self.coordinates)
         if nodes.ndim != 1 or X.ndim != 2:
@@ -48,29 +48,12 @@ class Patch:
             raise InputError(f"{len(nodes)} node ids and {len(X)} rows of coordinates; each id needs one row.")
         if 0 in X.shape:
             raise InputError("a patch needs at least one node and one dimension; this one is {} × {}.".format(*X.shape))
-        if nodes.dtype.kind not in "iu":
-            raise InputError(f"node ids must be integers, not {nodes.dtype}; map other ids to 0..n-1 first.")
-        if not np.issubdtype(X.dtype, np.floating):
-            if X.dtype.kind not in "iu":
-                raise InputError(f"coordinates must be real numbers, not {X.dtype}.")
-            X = X.astype(np.float64)
-        if X.dtype.itemsize > 8:
+        if X.dtype.kind not in "iuf":
+            raise InputError(f"coordinates must be real numbers, not {X.dtype}.")
+        if X.dtype.kind != "f" or X.dtype.itemsize > 8:
             with np.errstate(over="ignore"):  # what a double cannot hold becomes infinite, and is refused below
                 X = X.astype(np.float64)
-        ascending = bool((nodes[1:] > nodes[:-1]).all())  # then the ids are unique, and the largest is the last
-        if int(nodes[-1] if ascending else nodes.max()) >= 2**63:
-            raise InputError(f"node ids must be below 2**63; found {int(nodes.max())}. Number the nodes 0..n-1.")
-        if nodes.dtype.itemsize == 8:
-            nodes = nodes.astype(np.int64, copy=False)  # unsigned and signed ids together would become floats
-        if int(nodes[0] if ascending else nodes.min()) < 0:
-            raise InputError(f"node ids must not be negative; found {int(nodes.min())}.")
-        if not ascending:
-            ids, counts = np.unique(nodes, return_counts=True)
-            twice = ids[counts > 1]
-            if len(twice):
-                raise InputError(
-                    f"{len(twice)} node ids occur more than once, the first is {twice[0]}; keep one row per node."
-                )
+        nodes = _checked_ids(nodes)
         if not np.isfinite(X).all():
             bad = ~np.isfinite(X).all(axis=1)
             raise InputError(
@@ -110,6 +93,19 @@ class LazySequence(Sequence[Item_co]):
         return map(self._item, range(len(self)))
 
 
+class OnDemand(LazySequence[Item_co]):
+    """The items that a function returns for 0..n-1, computed whenever they are asked for."""
+
+    def __init__(self, n: int, item: Callable[[int], Item_co]) -> None:
+        self._n, self._make = n, item
+
+    def __len__(self) -> int:
+        return self._n
+
+    def _item(self, k: int) -> Item_co:
+        return self._make(k)
+
+
 class NodeSets(LazySequence[IntArray]):
     """Sets of nodes end to end in one array: set k is ``nodes[starts[k]:starts[k + 1]]``, in ascending order."""
 
@@ -137,15 +133,26 @@ def _unique(k: int, patch: object) -> Int64Array:
     given = getattr(patch, "nodes", patch[0] if isinstance(patch, tuple) else patch)
     refuse_masked(where=f"patch {k}: ", nodes=given)
     ids = np.asarray(given)
-    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+    if ids.ndim != 1:
         raise InputError(f"patch {k} must be a vector of integer node ids, not {ids.dtype} of shape {ids.shape}.")
-    if len(ids) and int(ids.max()) >= 2**63:
-        raise InputError(f"patch {k} holds the node id {int(ids.max())}; ids must be below 2**63.")
-    nodes = np.unique(ids).astype(np.int64)
-    if len(nodes) == 0:
+    if len(ids) == 0:
         raise CoverError(f"patch {k} has no nodes; leave it out.")
-    if len(nodes) < len(ids):
-        raise InputError(f"patch {k} names {len(ids) - len(nodes)} nodes twice; name each once.")
-    if nodes[0] < 0:
-        raise InputError(f"patch {k} holds the negative node id {nodes[0]}.")
+    return np.sort(_checked_ids(ids, f"patch {k}: ")).astype(np.int64)
+
+
+def _checked_ids(nodes: AnyArray, where: str = "") -> IntArray:
+    """Return node ids, 64-bit ones signed, after checking that they are unique and from 0 to 2**63 - 1."""
+    if nodes.dtype.kind not in "iu":
+        raise InputError(f"{where}node ids must be integers, not {nodes.dtype}; map other ids to 0..n-1 first.")
+    ascending = bool((nodes[1:] > nodes[:-1]).all())  # then the ids are unique, and the largest is the last
+    low, high = (int(nodes[0]), int(nodes[-1])) if ascending else (int(nodes.min()), int(nodes.max()))
+    if low < 0 or high >= 2**63:
+        wrong = f"must not be negative; found {low}" if low < 0 else f"must be below 2**63; found {high}"
+        raise InputError(f"{where}node ids {wrong}. Number the nodes 0..n-1.")
+    if nodes.dtype.itemsize == 8:
+        nodes = nodes.astype(np.int64, copy=False)  # unsigned and signed ids together would become floats
+    ids, counts = (nodes[:0],) * 2 if ascending else np.unique(nodes, return_counts=True)
+    if (counts > 1).any():
+        twice = f"{int((counts > 1).sum())} node ids occur more than once, the first is {ids[counts > 1][0]}"
+        raise InputError(f"{where}{twice}; keep one row per node.")
     return nodes

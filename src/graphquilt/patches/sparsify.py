@@ -1,8 +1,6 @@
 """Algorithm 1: choose the pairs of neighbouring patches that will be aligned.
 
-A patch edge is weighted by its conductance, or by conductance times effective resistance; a maximum spanning tree
-keeps the patch graph connected, and further edges are sampled in proportion to their weight. Resistances are exact
-for small patch graphs, and estimated for large ones.
+A maximum spanning tree keeps the patch graph connected, and further edges are sampled in proportion to their weight.
 """
 
 from __future__ import annotations
@@ -11,18 +9,17 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.arrays import Float64Array, Int64Array
+from graphquilt.arrays import Float64Array, Int64Array, pieces
 from graphquilt.errors import ConvergenceError, InputError
 from graphquilt.graph import Graph, group, short_labels
 from graphquilt.graph import kernels as kernels_of_graphs
-from graphquilt.linalg import adjacency, components, conjugate_gradients, solve_grounded
-from graphquilt.linalg.laplacian import laplacian
+from graphquilt.linalg.laplacian import adjacency, components, conjugate_gradients, laplacian, solve_grounded
 from graphquilt.patches import kernels
 from graphquilt.progress import ProgressCallback, report
 
@@ -80,22 +77,18 @@ class Resistance:
 
     def __call__(self, edges: Int64Array, conductances: Float64Array, n_patches: int) -> Float64Array:
         """Return resistance times conductance of each edge."""
-        if n_patches <= self.exact_up_to:
-            logger.info("effective resistances of %d patches: exact", n_patches)
-            r = effective_resistance(edges, conductances, n_patches)
-        else:
-            message = "effective resistances of %d patches: estimated by %d random projections (more than %d patches)"
-            logger.info(message, n_patches, self.projections, self.exact_up_to)
-            r = projected_resistance(edges, conductances, n_patches, projections=self.projections, seed=self.seed)
-        return r * conductances
+        exact, k = n_patches <= self.exact_up_to, self.projections
+        how = "exact" if exact else f"estimated by {k} random projections (more than {self.exact_up_to} patches)"
+        logger.info(f"effective resistances of {n_patches} patches: {how}")
+        if exact:
+            return effective_resistance(edges, conductances, n_patches) * conductances
+        return projected_resistance(edges, conductances, n_patches, projections=k, seed=self.seed) * conductances
 
 
-@dataclass(frozen=True, eq=False)
-class Sparsified:
+class Sparsified(NamedTuple):
     """The edges that Algorithm 1 kept."""
 
     edges: Int64Array  # (m, 2), i < j, in lexicographic order
-    weights: Float64Array  # (m,)
     target: int  # number of edges for the mean degree; a degree limit may have allowed fewer
     at_limit: Int64Array  # patches that have reached their degree limit
     beyond_limit: Int64Array  # patches that had to exceed their limit to keep the patch graph connected
@@ -143,8 +136,7 @@ def sparsify(
 
     Of ``edges`` (m, 2) with positive ``weights`` (m,), min(m, max(p - 1, floor(k p / 2))) are kept for the mean degree
     k, those of the tree included. Sampling without replacement in proportion to w is exact: the largest log w + Gumbel
-    noise. With ``limit`` (p,), the largest degree of each patch, the tree is Kruskal's among the edges that respect it;
-    where none connects, the limits are doubled until one does, and ``beyond_limit`` names the patches that needed it.
+    noise. The tree is Kruskal's among the edges that respect the largest degrees ``limit`` (p,), doubled where needed.
     """
     if not 0 < degree < float("inf"):
         raise InputError(f"the mean degree of a patch graph must be positive and finite, not {degree}.")
@@ -171,15 +163,15 @@ def sparsify(
         allowed *= 2
     beyond = np.flatnonzero(counts > bound)
     keys = rng.gumbel(size=len(weights))
-    for start in range(0, len(keys), _CHUNK):
-        keys[start : start + _CHUNK] += np.log(weights[start : start + _CHUNK])
+    for here in pieces(len(keys), _CHUNK):
+        keys[here] += np.log(weights[here])
     left = target - taken
     for by_key in _descending(keys, 8 * target):
         left -= kernels.choose_edges(edges, by_key, bound, left, chosen, counts, parent[:0])
         if left == 0:
             break
     at_limit = np.flatnonzero(counts >= bound)
-    return Sparsified(edges[chosen], weights[chosen], target, at_limit, beyond)
+    return Sparsified(edges[chosen], target, at_limit, beyond)
 
 
 def _descending(values: Float64Array, count: int) -> Iterator[Int64Array]:
@@ -200,7 +192,7 @@ def effective_resistance(edges: Int64Array, conductances: Float64Array, n: int) 
 
     r_ij = (e_i - e_j)' L⁺ (e_i - e_j) with L the Laplacian. Adding 11'/n inside each component makes L definite
     and leaves every r_ij inside it unchanged, so one dense inverse of that matrix serves: O(n³) time, three n × n
-    arrays. There are n vertices, ``edges`` (m, 2) and positive ``conductances`` (m,); the result is (m,).
+    arrays.
     """
     from scipy.linalg import lapack
 
@@ -240,9 +232,7 @@ def projected_resistance(
 
     The columns of Z = Q W^(1/2) B L⁺, with Q of random signs over sqrt(projections), keep the squared distances
     r_ij = |Z (e_i - e_j)|² to a relative standard deviation of about sqrt(2 / projections). Each row of Z is one
-    Laplacian system, all solved at once by conjugate gradients with a diagonal preconditioner. Most patch graphs are
-    expanders, where that takes some tens of steps. If it takes more than 300, the graph is long and thin, and a sparse
-    factorisation, which fills in little there, solves the systems instead. Estimates are clipped to r_ij c_ij <= 1.
+    Laplacian system. Estimates are clipped to r_ij c_ij <= 1.
     """
     L, component = laplacian(edges, conductances, n), components(edges, n)
     rng = np.random.default_rng(seed)
@@ -257,9 +247,8 @@ def projected_resistance(
         for column in range(width):
             right[:, column] = incidence @ rng.choice([-1.0, 1.0], size=len(edges))
         Z = _solve(L, component, right, tol)
-        for start in range(0, len(edges), 1 << 16):
-            part = edges[start : start + (1 << 16)]
-            squared[start : start + (1 << 16)] += ((Z[part[:, 0]] - Z[part[:, 1]]) ** 2).sum(axis=1)
+        for here in pieces(len(edges), 1 << 16):
+            squared[here] += ((Z[edges[here, 0]] - Z[edges[here, 1]]) ** 2).sum(axis=1)
     return np.minimum(squared / projections, 1 / conductances)
 
 
@@ -267,8 +256,7 @@ def _solve(L: sp.csr_array, component: Int64Array, right: Float64Array, tol: flo
     """Solve L Z = right, each column orthogonal to the constants of each component."""
     Z, residual = conjugate_gradients(L, right, tol=tol, max_iterations=CG_ITERATIONS)
     if residual > tol:
-        message = "conjugate gradients reached a residual of %.1e in %d steps: factorising instead"
-        logger.info(message, residual, CG_ITERATIONS)
+        logger.info(f"conjugate gradients reached {residual:.1e} in {CG_ITERATIONS} steps: factorising instead")
         Z = solve_grounded(L, right, component)
         scale = np.maximum(np.linalg.norm(right, axis=0), np.finfo(float).tiny)
         residual = float((np.linalg.norm(L @ Z - right, axis=0) / scale).max())

@@ -1,6 +1,6 @@
 """Links that will come: candidates, counts of common neighbours, and a calibrated score learnt from the graph."""
 
-from graphquilt.prediction.counting import count_common
+from graphquilt.prediction.candidates import count_common
 from graphquilt.prediction.model import COMPONENTS, LinkModel, fit_links, link_components
 from graphquilt.prediction.predicting import Links, fit_later_links, links
 

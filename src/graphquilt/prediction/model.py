@@ -11,8 +11,7 @@ from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int
 from graphquilt.errors import InputError
 from graphquilt.evaluate import hold_out_edges
 from graphquilt.graph import Graph
-from graphquilt.prediction.candidates import candidate_pairs, pair_keys, unit_rows
-from graphquilt.prediction.counting import count_common, strengths
+from graphquilt.prediction.candidates import candidate_pairs, count_common, pair_keys, strengths, unit_rows
 
 COMPONENTS = ("cosine", "common neighbours", "Adamic-Adar", "resource allocation", "earlier links", "degrees")
 _MONOTONE = 5  # more of these components never lowers the score; degrees may count for or against a link
@@ -134,10 +133,7 @@ def fit_links(graph: Graph, embed: Callable[[Graph], FloatArray], *, missing: fl
 def training_pairs(
     graph: Graph, X: AnyArray, later: Int64Array, *, seed: int, repeated: bool = False
 ) -> tuple[Float64Array, BoolArray, BoolArray]:
-    """Return components of candidates, which of them are ``later`` links, and which are no edges yet.
-
-    Edges of the graph are left out, or with ``repeated`` added, as pairs that may be linked again.
-    """
+    """Return components of candidates, which are ``later`` links, and which no edges; edges only if ``repeated``."""
     n = graph.n_nodes
     rng = np.random.default_rng(seed)
     nodes = np.arange(n) if n <= _NODES else np.sort(rng.choice(n, _NODES, replace=False))

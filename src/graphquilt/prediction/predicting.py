@@ -7,17 +7,18 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int64Array
-from graphquilt.errors import FormatError, InputError
+from graphquilt.errors import InputError
 from graphquilt.graph import Graph
 from graphquilt.graph.reading.ids import find_ids
-from graphquilt.jobs import EmbeddedPatches, Job, JobSettings, Record, Result, embed
-from graphquilt.jobs.description import fingerprint
-from graphquilt.jobs.export import job_ids
-from graphquilt.jobs.nearest import node_row, nodes_gone_from, refuse_gone
+from graphquilt.graph.reading.recency import Period, read_recent_edges
+from graphquilt.jobs import Job, JobSettings, Record, Result, Source, embed
+from graphquilt.jobs.export import job_ids, node_row, refuse_gone
+from graphquilt.jobs.store import fingerprint, stored_record
+from graphquilt.jobs.versions import gone_nodes
 from graphquilt.prediction.candidates import candidate_lists, candidate_pairs, listed_pairs, pair_keys, unit_rows
-from graphquilt.prediction.history import graphs_before_and_after
 from graphquilt.prediction.model import COMPONENTS, LinkModel, are_new, fit_links, link_components, training_pairs
 
 _RECORD, _VERSION = "links", 2
@@ -143,22 +144,23 @@ def links(
     for name, value in (("k", k), ("top", top)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1):
             raise InputError(f"{name} must be a positive integer, not {value!r}.")
-    graph, settings, ids = _graph_and_settings(job)
+    job = job.as_job() if isinstance(job, Result) else job
+    if job.graph is None:
+        raise InputError("links are predicted from edges, and this embedding was made without a graph; see gq.embed.")
+    graph, ids = job.graph.undirected(), job_ids(job, job.graph.n_nodes)
     if pairs is None:
         rows = np.arange(graph.n_nodes) if node is None else np.array([node_row(ids, node)])
     else:
         rows = pair_rows(ids, pairs)
-    X, gone = job.embedding, nodes_gone_from(job, graph.n_nodes)
+    X, gone = job.embedding, gone_nodes(job.store, graph.n_nodes)
     if pairs is not None or node is not None:
         refuse_gone(gone, rows, ids)
-    question: dict[str, object] = {"after": after, "missing": missing, "seed": seed, "version": _VERSION}
-    if isinstance(job, Job):
-        question["embedding"] = fingerprint(X)
+    learning: dict[str, object] = {"after": after, "missing": missing, "seed": seed}
+    question = {**learning, "version": _VERSION, "embedding": fingerprint(X)}
     model = _kept_model(job, question)
     if model is None:
-        model = _fit(graph, settings, ids, after=after, missing=missing, seed=seed)
-        if isinstance(job, Job):
-            job.store[_RECORD] = Record(vars(model), {"question": question})
+        model = _fit(graph, job.settings, ids, after=after, missing=missing, seed=seed)
+        job.store[_RECORD] = Record(vars(model), {"question": question})
     case = _Case(graph, unit_rows(X), ids, model, gone)
     if pairs is None:
         return case.best(rows, int(k if top is None else top))
@@ -191,23 +193,6 @@ def pair_rows(ids: AnyArray, pairs: npt.ArrayLike) -> Int64Array:
     return rows
 
 
-def _graph_and_settings(job: Job | Result) -> tuple[Graph, JobSettings, AnyArray]:
-    """Return the undirected graph of a job or result, how it was embedded, and the ids of its nodes."""
-    if isinstance(job, Job):
-        graph, settings = job.graph, job.settings
-    elif isinstance(job.patches, EmbeddedPatches) and job.patches.settings is not None:
-        graph, settings = job.patches.graph, job.patches.settings
-    else:
-        graph = settings = None
-    if graph is None or settings is None:
-        raise InputError("links are predicted from edges, and this embedding was made without a graph; see gq.embed.")
-    if isinstance(job, Job):
-        ids = job_ids(job, graph.n_nodes)
-    else:
-        ids = np.arange(graph.n_nodes) if job.node_ids is None else np.asarray(job.node_ids)
-    return graph.undirected(), settings, ids
-
-
 def _fit(
     graph: Graph, settings: JobSettings, ids: AnyArray, *, after: str | None, missing: float, seed: int
 ) -> LinkModel:
@@ -235,14 +220,35 @@ def fit_later_links(
     return LinkModel.fit(components, is_link, new)
 
 
-def _kept_model(job: Job | Result, question: dict[str, object]) -> LinkModel | None:
+def _kept_model(job: Job, question: dict[str, object]) -> LinkModel | None:
     """Return what the job has learnt before, if it was asked the same question."""
-    if not isinstance(job, Job) or _RECORD not in job.store:
+    record = stored_record(job.store, _RECORD, {"question": question})
+    if record is None or not all(field.name in record.arrays for field in fields(LinkModel)):
         return None
-    try:
-        record = job.store[_RECORD]
-        if record.parameters.get("question") != question:
-            return None
-        return LinkModel(**{field.name: np.asarray(record.arrays[field.name]) for field in fields(LinkModel)})
-    except (KeyError, FormatError):
-        return None
+    return LinkModel(**{field.name: np.asarray(record.arrays[field.name]) for field in fields(LinkModel)})
+
+
+def graphs_before_and_after(source: Source, after: str, graph: Graph, ids: AnyArray) -> tuple[Graph, Int64Array]:
+    """Read the edge list again: the graph before a moment, whose last edge is of age 0, and the links since, (k, 2)."""
+    if source.path is None or source.half_life is None:
+        raise InputError(
+            "--after needs the times of the edges, and this job was made without them. Make it from an edge list with "
+            "times: graphquilt embed edges.csv --half-life 30d --out job."
+        )
+    parts = []
+    for period in (Period(before=after), Period(since=after)):
+        part = read_recent_edges(source.path, half_life=source.half_life, columns=source.columns, period=period)
+        parts.append(_with_rows_of(part, graph, ids))
+    before, later = parts
+    links = sp.triu(later.adjacency, 1).tocoo()
+    return before, np.column_stack([links.row, links.col]).astype(np.int64)
+
+
+def _with_rows_of(part: Graph, graph: Graph, ids: AnyArray) -> Graph:
+    """Return the edges of ``part`` between nodes of ``graph``, with its rows and features."""
+    place = find_ids(ids, np.arange(part.n_nodes) if part.node_ids is None else part.node_ids)
+    entries = part.adjacency.tocoo()
+    used = (place[entries.row] >= 0) & (place[entries.col] >= 0)
+    ends = place[entries.row[used]], place[entries.col[used]]
+    A = sp.csr_array((entries.data[used], ends), shape=(graph.n_nodes, graph.n_nodes))
+    return Graph(A, graph.features, labels=graph.labels)

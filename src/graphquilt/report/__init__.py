@@ -1,15 +1,13 @@
 """Pictures and pages of results."""
 
-from graphquilt.report.job_report import job_page, write_job_report, write_map
+from graphquilt.report.job_report import job_page, render_page, write_job_report, write_map
+from graphquilt.report.maps import draw_map, save_figure
 from graphquilt.report.node_map import MapOptions, NodeMap, node_map
-from graphquilt.report.page import render_page
-from graphquilt.report.pictures import draw_map, draw_patch_graph, save_figure
 
 __all__ = [
     "MapOptions",
     "NodeMap",
     "draw_map",
-    "draw_patch_graph",
     "job_page",
     "node_map",
     "render_page",

@@ -16,8 +16,7 @@
       section.classList.add("fair");
       const done = data.wanted ? `${count(data.embedded)} of ${count(data.wanted)} patches are embedded.` : "The graph is not cut into patches yet.";
       box.append(make("p", { class: "word" }, "Not finished yet"), make("p", {}, `${done} No embedding yet: this page shows the results so far.`));
-      if (data.next && !data.advice.length) box.append(make("p", { class: "note" }, "This goes on:"), Page.copy(data.next));
-      for (const [why, command] of data.advice) box.append(make("p", { class: "note" }, `${why}:`), Page.copy(command));
+      if (data.next) box.append(make("p", { class: "note" }, "This goes on:"), Page.copy(data.next));
       return;
     }
     const lines = [...data.fit], first = lines.findIndex((line) => KINDS[line.split(":")[0]]);
@@ -27,8 +26,6 @@
     box.append(make("p", { class: "word" }, kind ? `${word}: ${rest.slice(0, end)}` : rest.slice(0, end)));
     const others = [rest.slice(end).trim(), ...lines].filter(Boolean);
     box.append(make("ul", {}, ...others.map((text) => make("li", {}, text))));
-    if (data.advice.length) box.append(make("h3", { class: "advice" }, "What may help, the most promising first"));
-    for (const [why, command] of data.advice) box.append(make("p", { class: "note" }, `${why}:`), Page.copy(command));
     if (data.next) box.append(make("p", { class: "note" }, "The embedding does not belong to these settings. This command makes it again:"), Page.copy(data.next));
   }
   verdict();

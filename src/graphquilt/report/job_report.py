@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
+import html
 import itertools
+import json
+import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -23,30 +28,12 @@ from graphquilt.jobs.export import job_ids
 from graphquilt.jobs.records import patch_key
 from graphquilt.patches import Patch, PatchGraph
 from graphquilt.progress import ProgressCallback, report
+from graphquilt.report.maps import draw_map, keep_map
 from graphquilt.report.node_map import MapOptions, NodeMap, node_map, principal_plane
-from graphquilt.report.page import render_page
-from graphquilt.report.pictures import draw_map
-from graphquilt.report.stable_map import keep_map
 
 _FORMATS = (".html", ".png", ".svg", ".pdf")
 _CURVES = 40  # loss curves on the page
 _SETTINGS = 100  # embedders on the page, if every patch has its own
-_CITATIONS = (
-    f"""@software{{graphquilt,
-  title   = {{graphquilt: graph embeddings stitched from independently embedded patches}},
-  author  = {{{{the graphquilt authors}}}},
-  version = {{{graphquilt.__version__}}}
-}}""",
-    """@article{jeub2023local2global,
-  title   = {{Local2Global}: a distributed approach for scaling representation learning on graphs},
-  author  = {Jeub, Lucas G. S. and Colavizza, Giovanni and Dong, Xiaowen and Bazzi, Marya and Cucuringu, Mihai},
-  journal = {Machine Learning},
-  volume  = {112},
-  pages   = {1663--1692},
-  year    = {2023},
-  doi     = {10.1007/s10994-022-06285-7}
-}""",
-)
 _EDGES = 20_000  # patch edges on the page, the worst first
 _POINTS = 48  # shared nodes in a view
 _VIEWS = 300  # edges with a view
@@ -96,13 +83,12 @@ def job_page(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         "version": graphquilt.__version__,
         "facts": _counts(job, status),
         "fit": status.fit,
-        "advice": [(one.why, one.command) for one in status.advice],
         "embedded": status.embedded,
         "wanted": status.wanted,
         "next": "" if status.next == "nothing" else status.next,
         "evaluation": status.records["evaluation"],
         "settings": list(_rows(status.settings)),
-        "cite": _CITATIONS,
+        "cite": _read("cite.bib").strip().replace("VERSION", graphquilt.__version__).split("\n\n"),
         "stages": _stages(job, status),
     }
     alignment, has_embedding = None, False
@@ -125,13 +111,11 @@ def _counts(job: Job, status: JobStatus) -> list[tuple[str, object]]:
     """Return the counts at the top of the page, each with its name."""
     facts: list[tuple[str, object]] = []
     if job.graph is not None:
-        facts += [("nodes", job.graph.n_nodes), ("edges", count_pairs(job.graph, exact=False))]
-    elif status.patches is not None:
-        facts += [("nodes", status.patches["n_nodes"])]
+        facts = [("nodes", job.graph.n_nodes), ("edges", count_pairs(job.graph, exact=False))]
     if status.patches is not None:
+        facts = facts or [("nodes", status.patches["n_nodes"])]
         facts += [("patches", status.patches["n_patches"]), ("overlaps", status.patches["n_patch_edges"])]
-    facts += [("dimensions", job.settings.dim)]
-    return facts
+    return [*facts, ("dimensions", job.settings.dim)]
 
 
 def _histograms(patch_graph: PatchGraph) -> dict[str, object]:
@@ -294,3 +278,60 @@ def _places(a: Float64Array, b: Float64Array) -> tuple[AnyArray, float]:
     # The spread within each side, without the distance between the sides.
     spread = np.sqrt((((a - a.mean(axis=0)) ** 2).sum() + ((b - b.mean(axis=0)) ** 2).sum()) / len(both))
     return places.ravel(), float(np.sqrt(((a - b) ** 2).sum(axis=1).mean()) / max(float(spread), 1e-300))
+
+
+_FOLDER = Path(__file__).parent
+_TYPES = {"|u1": "u1", "<u2": "u2", "<u4": "u4", "<i4": "i4", "<f4": "f4"}  # what the page can decode
+
+
+def render_page(kind: str | Path, *, title: str, data: Mapping[str, object], parts: Sequence[str] = ()) -> str:
+    """Return one kind of page with its data, as HTML that needs no other file and no network.
+
+    Text in ``data`` cannot become markup or a script: it is JSON without any ``<``, the scripts only make text nodes
+    of it, and the page allows the browser one script, named by its SHA-256, and no request.
+
+    ``kind.html`` (the content of ``main``) and ``kind.js``, in this folder or elsewhere, are combined with the shared
+    ``page.css`` and ``page.js``, and with ``parts``, other scripts of this folder. Scripts read ``data``, plain values
+    and one-dimensional arrays, from ``Page.data``; numbers that are not finite become null.
+    """
+    script = "\n".join(_read(name) for name in ("page.js", *parts, f"{kind}.js"))
+    # The digest covers the text between the script tags.
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    text = json.dumps(_plain(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _read("page.html").format(
+        digest=digest,
+        title=html.escape(title),
+        style=_read("page.css"),
+        body=_read(f"{kind}.html"),
+        data=text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"),
+        script=script,
+    )
+
+
+def _read(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _plain(value: object) -> object:
+    """Return a value that JSON can represent: arrays in base 64, null for numbers that are not finite."""
+    if isinstance(value, np.ndarray):
+        return _array(value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, str):
+        # A lone surrogate from a damaged file cannot be written as UTF-8.
+        return value.encode("utf-8", "replace").decode() if not value.isascii() else value
+    if isinstance(value, Sequence):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _array(values: AnyArray) -> object:
+    kind = _TYPES.get(values.dtype.str)
+    if kind is None or values.ndim != 1:
+        return _plain(values.tolist())
+    return {"$array": [kind, base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()]}

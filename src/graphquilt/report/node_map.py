@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, Float64Array, FloatArray, Int64Array
-from graphquilt.errors import FormatError, InputError, MissingExtraError
+from graphquilt.errors import InputError, MissingExtraError
 from graphquilt.graph.reading.node_tables import read_labels
 from graphquilt.jobs import Job
 from graphquilt.jobs.export import job_ids
+from graphquilt.jobs.store import stored_record
 from graphquilt.jobs.versions import gone_nodes
 from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg import nearest_orthogonal
@@ -121,7 +122,7 @@ def node_map(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
     present = np.arange(n) if gone is None else np.flatnonzero(~gone)
     rows, earlier = present[sample_rows(len(present), limit, seed=options.seed)], None
     if options.like is not None:
-        from graphquilt.report.stable_map import earlier_map
+        from graphquilt.report.maps import earlier_map
 
         earlier = earlier_map(job, options)
         rows = earlier.choose_rows(np.arange(n) if ids is None else ids, present, limit, seed=options.seed)
@@ -138,9 +139,9 @@ def node_map(job: Job, options: MapOptions = MapOptions(), *, progress: Progress
         points = plane(drawn if earlier is None else earlier.turn(drawn))
         method = f"Places are the two leading principal components, which hold {plane.share:.0%} of the variance."
     home, copies = _patches_of_nodes(job, rows)
-    colourings = (
-        [] if labels is None else [choose_colouring(labels.name, labels.values[rows], absent=f"no {labels.name}")]
-    )
+    colourings: list[Colouring] = []
+    if labels is not None:
+        colourings = [choose_colouring(labels.name, labels.values[rows], absent=f"no {labels.name}")]
     if job.graph is not None and job.graph.labels is not None:
         colourings.append(by_class("class", np.asarray(job.graph.labels)[rows], absent="no class"))
     n_patches = int(home.max(initial=-1)) + 1
@@ -183,10 +184,8 @@ def _patches_of_nodes(job: Job, rows: Int64Array) -> tuple[Int64Array, Int64Arra
 
 def _clusters(job: Job, n_patches: int) -> AnyArray | None:
     """Return the cluster of each node; patch k is cluster k, enlarged."""
-    try:
-        labels = job.store["labels"].arrays["labels"]
-    except (KeyError, FormatError):
-        return None
+    record = stored_record(job.store, "labels")
+    labels = np.empty(0, dtype=np.int64) if record is None else record.arrays.get("labels", np.empty(0))
     return labels if len(labels) == job.patch_graph.n_nodes and labels.max(initial=0) < n_patches else None
 
 
@@ -261,10 +260,7 @@ def principal_plane(X: FloatArray, *, seed: int = 0) -> Plane:
 
 
 def _umap_points(X: FloatArray, *, seed: int, begin: tuple[Float64Array, Int64Array] | None = None) -> Float64Array:
-    """Place ``X (r, d)`` in the plane by UMAP, (r, 2).
-
-    It may ``begin`` at points (r, 2), onto which it is then turned by the rows that were there before.
-    """
+    """Place ``X (r, d)`` in the plane by UMAP, (r, 2); where rows ``begin`` is also what they are turned onto."""
     try:
         import umap
     except ImportError:

@@ -5,14 +5,7 @@ each window from the windows before it.
 """
 
 from graphquilt.temporal.batch import AnomalyScores, Detection, detect, score_windows
-from graphquilt.temporal.drift import (
-    DriftScores,
-    SideScores,
-    deviations,
-    drift_scores,
-    lag_edges,
-    leave_one_out_zscore,
-)
+from graphquilt.temporal.drift import DriftScores, SideScores, deviations, drift_scores, lag_edges, leave_one_out_zscore
 from graphquilt.temporal.embedding import bipartite_svd, embed_window
 from graphquilt.temporal.logs.columns import BadRows, HostList, RowCounts
 from graphquilt.temporal.logs.events import Events, read_events

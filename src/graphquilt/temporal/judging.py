@@ -188,7 +188,7 @@ def judge_hosts(compared: Comparison, memory: SideMemory, pool: Pool, *, n_learn
     weight = n_learnt / (n_learnt + _LEARNING)
     statistic = sums[0] + weight * sums[1]
     earlier = pool.column(_M + _C, statistic[chosen], plus=(weight, _M + _C + 1))
-    pvalue = tail_pvalues(statistic, earlier, shape=_SHAPES[1])
+    pvalue = tail_pvalues(np.sqrt(statistic), np.sqrt(earlier), shape=_SHAPES[1])  # with a tail like that of -log p
     pvalue = np.minimum(pvalue, magnitude_pvalues(x[:, _MAGNITUDES], [pool.column(c) for c in _MAGNITUDES]))
     if n_learnt < LEARNT:
         pvalue[:] = 1.0

@@ -1,4 +1,4 @@
-"""Checks that your own partitioner or embedder fulfils its contract."""
+"""Checks that your own partitioner, embedder or store fulfils its contract."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ import scipy.sparse as sp
 
 from graphquilt.alignment import Alignment
 from graphquilt.alignment.centroids import lay_onto
-from graphquilt.arrays import Float64Array, Int64Array
+from graphquilt.arrays import AnyArray, Float64Array, Int64Array
 from graphquilt.embedders import Embedder, FarField, SharedStart, checked_fit, cut_patch, free_motions, shares_start
 from graphquilt.embedders.shared_start import Arrays
 from graphquilt.errors import InputError, QuiltError
 from graphquilt.graph import Graph, check_labels
+from graphquilt.jobs import Record, Store
 from graphquilt.linalg import Motions
 from graphquilt.patches import coarse_graph, fine_clusters
 from graphquilt.testing.quilts import ring_with_chords
 
+Options = Mapping[str, object]
 GOOD, FAIR = 0.3, 0.7  # shares of the spread, as in the verdict of an alignment: below the first the halves agree
 _COMMUNITIES = 6
 _SEEDED = (
@@ -45,12 +47,7 @@ def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int
     Two overlapping halves of a graph of communities are then embedded, with different seeds, and aligned by the motions
     that the embedder declares. The remaining error is reported; a large one is not a breach.
 
-    Parameters
-    ----------
-    n_nodes : int, optional
-        Size of the graphs; None means 4 ``dim``, and at least 40.
-    width : int
-        Number of features.
+    The graphs have ``n_nodes``, by default 4 ``dim`` and at least 40, and ``width`` features.
 
     Examples
     --------
@@ -93,7 +90,7 @@ def check_embedder(embedder: Embedder, *, n_nodes: int | None = None, width: int
     broken += [text for what, each in cases.items() if (text := _breach(embedder, each, what)) is not None]
     report = compare_halves(embedder, width)
     if broken:
-        raise AssertionError("\n".join([*broken, str(report)]))
+        raise AssertionError("\n".join([*broken, f"Once that is changed: {report}"]))
     return report
 
 
@@ -123,14 +120,11 @@ def _contents(graph: Graph) -> list[bytes]:
 
 def sample_graphs() -> dict[str, Graph]:
     """Return small graphs that are difficult for partitioners, by name."""
-    path = np.eye(24, k=1) + np.eye(24, k=-1)
-    star = np.zeros((24, 24))
+    path, rng = np.eye(24, k=1) + np.eye(24, k=-1), np.random.default_rng(0)
+    star, lonely, apart = np.zeros((24, 24)), path.copy(), path.copy()
     star[0, 1:] = star[1:, 0] = 1
-    rng = np.random.default_rng(0)
     dense = np.triu(rng.random((24, 24)) * (rng.random((24, 24)) < 0.3), 1)
-    lonely = path.copy()
     lonely[16:] = lonely[:, 16:] = 0
-    apart = path.copy()
     apart[11, 12] = apart[12, 11] = 0
     matrices = {
         "path": path,
@@ -151,14 +145,7 @@ def check_partitioner(
     It must return one integer per node, 0..p-1 without gaps; return the same labels when called again; not change the
     graph; and accept paths, stars, weights, isolated nodes, several components and one-way edges.
 
-    Parameters
-    ----------
-    partitioner : callable
-        ``graph -> labels``.
-    graphs : iterable of Graph, optional
-        Further graphs to try.
-    n_patches : int, optional
-        The number of clusters of every graph, if that is known.
+    ``graphs`` are further ones to try, and ``n_patches`` is the number of clusters of every graph, if that is known.
 
     Examples
     --------
@@ -186,15 +173,9 @@ class EmbedderReport:
     Both errors are root mean square distances of the same nodes in two patches, as shares of the spread of these nodes
     in both: 0 means that the patches agree, and unrelated patches are near 1, as for the edges of an alignment.
 
-    Attributes
-    ----------
-    motions : Motions
-        The motions that were undone; see :func:`graphquilt.embedders.free_motions`.
-    aligned : float or None
-        The error that is left after the best of these motions. It is fitted on one half of the shared nodes and
-        computed on the other half. None where the positions of all shared nodes coincide.
-    started : float or None
-        The error without any motion, from a shared start; None where the embedder has none.
+    ``aligned`` is the error that is left after the best of the ``motions`` (see
+    :func:`graphquilt.embedders.free_motions`), fitted on one half of the shared nodes and computed on the other; None
+    where the positions of all shared nodes coincide. ``started`` is that from a shared start, without any motion.
     """
 
     motions: Motions
@@ -276,13 +257,11 @@ def _communities(size: int, width: int) -> tuple[Graph, list[Int64Array]]:
 
 
 def _embed_parts(
-    embedder: Embedder, parts: Sequence[Graph], options: Sequence[Mapping[str, object]] = ({}, {})
+    embedder: Embedder, parts: Sequence[Graph], options: Sequence[Options] = ({}, {})
 ) -> list[Float64Array]:
     try:
-        fits = [
-            checked_fit(embedder, part, seed, where="one half", progress=None, **each)
-            for seed, (part, each) in enumerate(zip(parts, options, strict=True))
-        ]
+        halves = enumerate(zip(parts, options, strict=True))
+        fits = [checked_fit(embedder, part, k, where="one half", progress=None, **each) for k, (part, each) in halves]
     except QuiltError as error:
         raise AssertionError(f"half of a graph of communities was not embedded: {error}") from error
     return [np.asarray(fit.embedding, dtype=np.float64) for fit in fits]
@@ -341,3 +320,49 @@ def _combine(embedder: SharedStart, kept: Sequence[Arrays]) -> SharedStart:
     except Exception as error:
         raise AssertionError(f"the embedder with a start cannot be pickled: {error}") from error
     return result
+
+
+def check_store(empty_store: Callable[[], Store]) -> None:
+    """Raise AssertionError if a store made by ``empty_store()`` breaks the contract of the Store protocol.
+
+    Examples
+    --------
+    >>> check_store(dict)
+    """
+    store, key, other = empty_store(), "patches/00000/graph", "patches/00000/embedding"
+    assert key not in store, "an empty store contains a record"
+    try:
+        store[key]
+    except KeyError:
+        pass
+    else:
+        raise AssertionError("an absent record did not raise KeyError")
+    arrays: dict[str, AnyArray] = {
+        "ids": np.array([5, 3, 9], dtype=np.int64),
+        "half": np.array([[0.5, -0.0], [np.inf, 2.0]], dtype=np.float16),
+        "columns": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        "none": np.empty((0, 4), dtype=np.float32),
+        "text": np.array(["a", "ñandú"]),
+    }
+    parameters = {"seed": 3, "dim": 2, "names": ["a", "b"], "nested": {"x": 0.1, "y": None, "z": True}}
+    store[key] = Record(arrays, parameters)
+    assert key in store, "a stored record is not there"
+    assert other not in store, "storing one record made another appear"
+    back = store[key]
+    assert dict(back.parameters) == parameters, f"the parameters came back as {dict(back.parameters)}"
+    assert set(back.arrays) == set(arrays), f"the arrays came back as {sorted(back.arrays)}"
+    for name, array in arrays.items():
+        loaded = np.asarray(back.arrays[name])
+        assert loaded.dtype == array.dtype, f"array {name}: {array.dtype} came back as {loaded.dtype}"
+        assert loaded.shape == array.shape, f"array {name}: {array.shape} came back as {loaded.shape}"
+        assert loaded.tobytes() == array.tobytes(), f"array {name} came back with other values"
+    store[other] = Record({"only": np.ones(2)}, {"n": 1})
+    store[other] = Record({"only": np.zeros(3)}, {"n": 2})
+    again = store[other]
+    assert np.array_equal(again.arrays["only"], np.zeros(3)), "a record that was stored again has its old arrays"
+    assert again.parameters["n"] == 2, "a record that was stored again has its old parameters"
+    assert np.array_equal(store[key].arrays["ids"], arrays["ids"]), "storing one record changed another"
+    store["patches"] = Record({}, {"note": "no arrays"})
+    assert "patches" in store, "a record without arrays is not there"
+    assert store["patches"].parameters["note"] == "no arrays", "a record without arrays lost its parameters"
+    assert key in store, "a key that is the beginning of another one displaced it"

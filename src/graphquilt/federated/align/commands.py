@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from graphquilt.cli import Output, show
 from graphquilt.errors import InputError
+from graphquilt.federated import align
+from graphquilt.federated.align import Message, Party
 from graphquilt.federated.commands import (
+    ALIGN,
     EmbeddingFile,
     KeyFile,
     OutFile,
@@ -20,11 +23,9 @@ from graphquilt.federated.commands import (
     refuse_existing,
     split_names,
 )
+from graphquilt.federated.messages import new_folder, rows_of
 
-if TYPE_CHECKING:
-    from graphquilt.federated.align import Message, Party
-
-align_app = App(name="align", help="Align embeddings that parties made with a method of their own.")
+align_app = App(name="align", help=ALIGN)
 
 Home = Annotated[Path, Parameter(help="The folder of the party, for all its rounds; offer makes it. Keep it private.")]
 RoundFile = Annotated[Path, Parameter(help="The round, made by invite.")]
@@ -39,20 +40,14 @@ def invite(
     key: KeyFile,
     parties: Annotated[str, Parameter(help="Comma-separated names of the parties; none: everyone with the key.")] = "",
     least: Annotated[int | None, Parameter(help="Least number of shared nodes. [default: 2 dim + 10]")] = None,
-    ids_can_be_guessed: Annotated[
-        bool, Parameter(negative="", help="Find shared nodes by pseudonyms, not by private set intersection.")
-    ] = False,
+    ids_can_be_guessed: Annotated[bool, Parameter(negative="", help="Find shared nodes by pseudonyms.")] = False,
     scale: Annotated[bool, Parameter(negative="", help="Undo scales, too.")] = False,
     output: Output = Output(),
 ) -> None:
     """Begin a round: what all parties agree on, and their key."""
-    from graphquilt.federated import align
-
     refuse_existing(out, key)
-    named = split_names(parties)
-    made, secret = align.invite(
-        name, dim, scale=scale, least=least, parties=named, ids_can_be_guessed=ids_can_be_guessed
-    )
+    named, guessed = split_names(parties), ids_can_be_guessed
+    made, secret = align.invite(name, dim, scale=scale, least=least, parties=named, ids_can_be_guessed=guessed)
     align.save_key(secret, key)
     made.save(out)
     facts = {"round": str(out), "id": made.id, "dim": made.dim, "least_shared_nodes": made.least, "psi": made.psi}
@@ -78,28 +73,24 @@ def offer(
     output: Output = Output(),
 ) -> None:
     """Offer the nodes that a party may share, and draw the noise on their coordinates."""
-    from graphquilt.federated import align
-    from graphquilt.federated.nodes import rows_of
     from graphquilt.graph import read_vectors
 
     agreed = align.Round.load(round)
     secret, folder = align.load_key(key), home / agreed.folder
     agreed.check_key(secret)  # before the home is made
     if folder.exists():
-        raise InputError(
-            f"{party} has made its offer in this round, {folder / 'offer'}: send that. Another would tell more."
-        )
+        raise InputError(f"{party} has made its offer in this round: send {folder / 'offer'}. Another tells more.")
     ids, X = read_vectors(vectors)
     rows = None if share is None else rows_of(ids, read_lines(share) or [], str(share))
     own = align.party_secret(home)
     made = align.offer(ids, X, agreed, key=secret, party=party, secret=own, share=rows, noise=noise)
     made.save(folder)
     cost = f"The noise alone gives a pair that fits perfectly an error of {(noise**2 / (2 + noise**2)) ** 0.5:.3g}."
-    clear = "Without noise, partners get exact coordinates of shared nodes."
+    cost = cost if noise else "Without noise, partners get exact coordinates of shared nodes."
     reads = "your node count, but no ids" if agreed.psi else "whether you have the ids that it can guess"
     advice = [f"Send {folder / 'offer'} to the other parties: each learns {reads}.", f"Keep all else in {home}."]
     facts = {"party": party, "nodes": len(made.ids), "may_be_shared": len(made.rows), "noise": noise}
-    show({**facts, "noise_costs": cost if noise else clear, "next": advice}, as_json=output.json)
+    show({**facts, "noise_costs": cost, "next": advice}, as_json=output.json)
 
 
 @align_app.command(help_epilogue="Example: graphquilt federate align reply home/ b-offer --out a-to-b")
@@ -111,8 +102,6 @@ def reply(
     output: Output = Output(),
 ) -> None:
     """Answer the offer of another party, and reply to an answer with the coordinates of shared nodes."""
-    from graphquilt.federated import align
-
     message = align.Message.load(received)
     own, folder = _party(home, message)
     made = align.reply(own, message)
@@ -137,8 +126,6 @@ def measure(
     output: Output = Output(),
 ) -> None:
     """Measure a pair: statistics of the shared nodes for the coordinator, without ids and coordinates."""
-    from graphquilt.federated import align
-
     message = align.Message.load(received)
     own, folder = _party(home, message)
     measured = align.measure(own, message)
@@ -160,9 +147,6 @@ def solve(
     output: Output = Output(),
 ) -> None:
     """Align all parties from the statistics of their pairs. A bad fit gives exit code 3 and no transforms."""
-    from graphquilt.federated import align
-    from graphquilt.federated.messages import new_folder
-
     result = align.solve(load_all(measurements, align.Message.load), align.Round.load(round))
     bad = result.verdict == "bad"
     if not bad:
@@ -188,7 +172,6 @@ def apply(
     output: Output = Output(),
 ) -> None:
     """Move the embedding of a party into the frame that all parties share, and write it with its ids."""
-    from graphquilt.federated import align
     from graphquilt.jobs import format_of, write_embedding
 
     name, message = format_of(out), align.Message.load(transform)
@@ -202,8 +185,6 @@ def apply(
 
 def _party(home: Path, message: Message) -> tuple[Party, Path]:
     """Return the party in the round of a message, and its folder."""
-    from graphquilt.federated.align import Party
-
     if not (home / "secret").is_file():
         raise InputError(f"{home} is not the folder of a party. graphquilt federate align offer makes one.")
     rounds = sorted(path for path in home.iterdir() if path.is_dir() and path.suffix != ".part")

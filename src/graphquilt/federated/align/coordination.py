@@ -11,8 +11,7 @@ import numpy as np
 from graphquilt.alignment import Alignment, OverlapStatistics, align_statistics, grade
 from graphquilt.arrays import AnyArray, Float64Array
 from graphquilt.errors import FormatError, InputError
-from graphquilt.federated.align.parties import Party
-from graphquilt.federated.align.rounds import Message, Round
+from graphquilt.federated.align.parties import Message, Party, Round
 from graphquilt.federated.messages import is_party_name
 from graphquilt.files import is_checksum, is_size
 
@@ -27,10 +26,7 @@ ORTHOGONAL = 1e-6  # largest entry of R'R - 1 that a rotation may have
 
 
 class PairResult(NamedTuple):
-    """What an alignment knows of one pair of parties, compared on ``shared`` nodes.
-
-    ``error`` is what is left after alignment: 0 is a perfect fit, 1 is no better than unrelated.
-    """
+    """A pair of parties that ``shared`` nodes compare; the ``error`` left is 0 for a perfect fit, 1 for unrelated."""
 
     parties: tuple[str, str]
     shared: int
@@ -39,10 +35,7 @@ class PairResult(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FederatedAlignment:
-    """The alignment of all parties, and one transform for each.
-
-    Party k is patch k of the ``alignment``. Send no ``transforms`` if the verdict is bad.
-    """
+    """The alignment, in which party k is patch k, and a transform for each; send none if the verdict is bad."""
 
     parties: tuple[str, ...]
     alignment: Alignment
@@ -76,14 +69,8 @@ class FederatedAlignment:
 def solve(measurements: Iterable[Message], of_round: Round) -> FederatedAlignment:
     """Align the parties of a round from the statistics of their pairs: no ids and no coordinates are seen.
 
-    There is one measurement for each pair that was compared; if both parties have measured, the two must agree.
-
-    Raises
-    ------
-    DisconnectedError
-        Some parties are not connected with the others by any pair; the message names them.
-    InputError
-        A measurement of another round, measurements of several offers of one party, or two of one pair that differ.
+    There is one measurement for each pair that was compared; if both parties have measured, the two must agree. Parties
+    that no pair connects with the others raise a :class:`~graphquilt.errors.DisconnectedError`.
     """
     pairs: dict[tuple[str, str], tuple[Message, OverlapStatistics]] = {}
     offers: dict[str, tuple[str, int]] = {}
@@ -127,10 +114,7 @@ def solve(measurements: Iterable[Message], of_round: Round) -> FederatedAlignmen
 
 
 def limited(statistics: OverlapStatistics) -> OverlapStatistics:
-    """Return the statistics with weights such that no pair weighs more than all others together.
-
-    A pair that weighs c times as much as its nodes has c-fold sizes and squared spreads, and the same error.
-    """
+    """Return the statistics with weights such that no pair weighs more than all others; errors stay the same."""
     sizes = statistics.sizes
     others = sizes.sum() - sizes
     share = np.where(others > 0, np.minimum(1.0, others / sizes), 1.0)
@@ -138,14 +122,9 @@ def limited(statistics: OverlapStatistics) -> OverlapStatistics:
 
 
 def apply(party: Party, transform: Message) -> tuple[AnyArray, Float64Array]:
-    """Return the ids of a party's nodes and their coordinates (n, d) in the frame that all parties share.
-
-    A transform of another round, for another party, from another offer, or with a motion that the round does not allow
-    is refused.
-    """
+    """Return the ids of a party's nodes and their coordinates (n, d) in the frame that all parties share."""
     party.round.check_message(transform, "transform")
-    to = transform.facts.get("to")
-    if to != party.name:
+    if (to := transform.facts.get("to")) != party.name:
         raise InputError(f"this transform is for {str(to)[:64]}, and not for {party.name}.")
     if transform.facts.get("offer") != party.offer_id:
         raise InputError(
@@ -153,16 +132,17 @@ def apply(party: Party, transform: Message) -> tuple[AnyArray, Float64Array]:
             "not fit its embedding. Measure and align again with the offer that is here."
         )
     d, arrays = party.round.dim, transform.arrays
-    shapes = {name: array.shape for name, array in arrays.items()}
-    sound = shapes == {"scale": (1,), "rotation": (d, d), "translation": (d,)}
-    sound = sound and all(X.dtype.kind == "f" and bool(np.isfinite(X).all()) for X in arrays.values())
+    shapes = {"scale": (1,), "rotation": (d, d), "translation": (d,)}
+    sound = {name: array.shape for name, array in arrays.items()} == shapes and all(
+        X.dtype.kind == "f" and bool(np.isfinite(X).all()) for X in arrays.values()
+    )
     if sound:
         scale, rotation = float(arrays["scale"][0]), arrays["rotation"]
         sound = float(np.abs(rotation.T @ rotation - np.eye(d)).max()) <= ORTHOGONAL
     if not sound or not (scale > 0 if party.round.scale else scale == 1):
         raise FormatError(
-            f"this transform is not a motion in {d} dimensions that the round '{party.round.name}' allows: applying it "
-            "would distort the embedding. Ask the coordinator to align again."
+            f"this transform is not a motion in {d} dimensions that the round '{party.round.name}' allows: it would "
+            "distort the embedding. Ask the coordinator to align again."
         )
     return party.ids, scale * (party.embedding.astype(np.float64) @ rotation) + arrays["translation"]
 
@@ -177,9 +157,7 @@ def _checked(message: Message, of_round: Round) -> OverlapStatistics:
     for values, kind in ((offers, is_checksum), (nodes, is_size)):
         sound = sound and isinstance(values, dict) and sorted(values) == parties and all(map(kind, values.values()))
     if not sound:
-        raise FormatError(
-            f"{message.title} does not say what a measurement says; ask {message.sender} to measure again."
-        )
+        raise FormatError(f"{message.title} does not say what a measurement says; ask {message.sender} for another.")
     name, counts = f"{message.title}, of {parties[0]} and {parties[1]},", [nodes[party] for party in parties]
     try:
         statistics = OverlapStatistics.from_arrays(message.arrays)

@@ -1,37 +1,152 @@
-"""Party: what one party has at home, and the offer that it makes to the others."""
+"""A round of alignment: what all parties agree on, the messages that they send, and what each has at home."""
 
 from __future__ import annotations
 
-import hashlib
 import hmac
-import math
 import os
 import secrets
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from graphquilt.arrays import AnyArray, FloatArray, Int64Array
 from graphquilt.errors import FormatError, InputError, OverlapError
-from graphquilt.federated.align import intersection
-from graphquilt.federated.align.intersection import Pseudonyms, pseudonyms
-from graphquilt.federated.align.rounds import Message, Round
-from graphquilt.federated.messages import (
-    KEY_BYTES,
-    check_party_name,
-    load_key,
-    new_folder,
-    save_key,
-    subkey,
-    write_private,
-)
-from graphquilt.federated.nodes import canonical_ids, normal
+from graphquilt.federated import messages
+from graphquilt.federated.messages import Agreement, Filed
 from graphquilt.files import translate_disk_errors
 
-NOISE = 0.05
+Pseudonyms: TypeAlias = npt.NDArray[np.bytes_]
 ARRAYS = ("ids", "embedding", "rows", "pseudonyms", "coordinates")
+KINDS = ("party", "offer", "answer", "reply", "measurement", "transform")
+Kind = Annotated[str, lambda value: value in KINDS]
+
+
+@dataclass(frozen=True, eq=False)
+class Message(Filed):
+    """One message of an alignment, by a party or the ``coordinator``; what is of the kind ``party`` stays home.
+
+    The ``facts``, plain values that JSON can hold, depend on the kind. ``round`` is the id of the round, and
+    ``authentication`` the HMAC-SHA256 of everything else under the parties' key, None for the coordinator's messages.
+    """
+
+    KINDS: ClassVar[tuple[str, ...]] = KINDS
+    kind: Kind
+    round: messages.Checksum
+    round_name: messages.Name
+    sender: messages.Name
+    facts: messages.Facts
+    arrays: Mapping[str, AnyArray] = field(repr=False)
+    authentication: messages.MaybeChecksum = None
+
+    @property
+    def title(self) -> str:
+        """How errors name the message."""
+        return f"the {self.kind} of {self.sender}"
+
+    def authenticated(self, key: bytes) -> Message:
+        """Return the message with its HMAC under the parties' key."""
+        return replace(self, authentication=self._mac(key))
+
+    def is_authentic(self, key: bytes) -> bool:
+        """Return whether somebody who has the parties' key wrote this message, and nobody has changed it since."""
+        return self.authentication is not None and hmac.compare_digest(self._mac(key), self.authentication)
+
+    def _mac(self, key: bytes) -> str:
+        return hmac.digest(messages.subkey(key, "authentication"), messages.canonical(self.content), "sha256").hex()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round(Agreement):
+    """What all parties of a round agree on; it is public.
+
+    Without ``parties``, anyone with the key may take part. Two parties are compared if they share at least ``least``
+    nodes, which private set intersection (``psi``) finds, or pseudonyms. With ``scale``, scales are undone too.
+    """
+
+    scale: messages.Flag
+    least: messages.Size
+    psi: messages.Flag
+    KINDS: ClassVar[tuple[str, ...]] = ("round",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.parties) == 1:
+            raise InputError(f"a round has at least two parties, and this one names {self.parties[0]}: name all.")
+        needed = least_shared(self.dim)
+        if self.dim < 1 or self.least < needed:
+            raise InputError(
+                f"two parties must share at least {needed} nodes (2 dim + 10) in {self.dim} dimensions, and this round "
+                f"asks for {self.least}: statistics of fewer nodes would give their coordinates away."
+            )
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder that a party has for this round."""
+        return f"{self.name}-{self.id[:8]}"
+
+    def message(self, kind: str, sender: str, facts: Mapping[str, object], arrays: Mapping[str, AnyArray]) -> Message:
+        """Return a message of this round."""
+        return Message(kind, self.id, self.name, sender, facts, arrays)
+
+    def check_message(self, message: Message, *kinds: str) -> None:
+        """Refuse a message of another kind or another round."""
+        if message.kind not in kinds:
+            raise InputError(f"{message.title} is not a file for this step, which takes this: {' or '.join(kinds)}.")
+        if message.round != self.id:
+            raise InputError(
+                f"{message.title} belongs to the round '{message.round_name}' ({message.round[:8]}), and this is "
+                f"{self.label}. Files of other rounds are not taken: ask for one of this round."
+            )
+        if kinds != ("transform",):
+            self.check_invited(message.sender)
+
+    def check_shared(self, first: str, second: str, shared: int) -> None:
+        """Refuse a pair that shares too few nodes, with what to do."""
+        if shared < self.least:
+            raise OverlapError(
+                f"{first} and {second} share {shared} nodes; the round '{self.name}' in {self.dim} dimensions needs at "
+                f"least {self.least}. Share more nodes, leave out this pair, or agree on a round of fewer dimensions. "
+                "If you expected more, compare how both write ids: zeros in front, capitals, spaces."
+            )
+
+
+def invite(
+    name: str,
+    dim: int,
+    *,
+    scale: bool = False,
+    least: int | None = None,
+    parties: Sequence[str] = (),
+    ids_can_be_guessed: bool = False,
+) -> tuple[Round, bytes]:
+    """Make a new round for everyone, and its key (32 bytes) for the parties, and not for the coordinator.
+
+    ``least`` is by default 2 dim + 10, which is the least allowed. With ``ids_can_be_guessed``, shared nodes are found
+    by pseudonyms, against which whoever has the key can test guessed ids, and not by private set intersection.
+
+    Examples
+    --------
+    >>> night, key = invite("night-1", 4)
+    >>> night.least, night.has_key(key), night.psi
+    (18, True, True)
+    """
+    key, check = messages.new_key(name)
+    needed, named = least_shared(dim) if least is None else least, tuple(sorted(parties))
+    psi = not ids_can_be_guessed
+    return Round(name=name, dim=dim, scale=scale, least=needed, parties=named, psi=psi, **check), key
+
+
+def least_shared(dim: int) -> int:
+    """Return the least number of nodes that two parties must share.
+
+    The statistics of a pair are dim² + dim equations for the coordinates of one party. With so many nodes they leave
+    at least half of the unknowns open to somebody who knows the other party's.
+    """
+    return 2 * dim + 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +154,8 @@ class Party:
     """What one party has at home in a round. Only ``offer`` leaves it.
 
     ``ids`` (n,) and ``embedding`` (n, d) are those of all its nodes. ``rows`` (k,) are the nodes that may be shared, in
-    ascending order of their ``pseudonyms`` (k,), and ``coordinates`` (k, d) are theirs, with noise: everything that
-    leaves the party is made from these, in whatever step. The offer is a request for private set intersection, of which
-    ``psi_key`` is the secret, or the pseudonyms.
+    ascending order of their ``pseudonyms`` (k,), and ``coordinates`` (k, d) are theirs, with noise: whatever leaves the
+    party is made from these. ``psi_key`` is the secret of the offer where it asks for private set intersection.
     """
 
     name: str
@@ -65,9 +179,9 @@ class Party:
         arrays = {name: getattr(self, name) for name in ARRAYS}
         arrays["psi_key"] = np.frombuffer(self.psi_key, dtype=np.uint8)
         home = self.round.message("party", self.name, self.offer.facts, arrays).authenticated(self.key)
-        with new_folder(Path(folder)) as part:
+        with messages.new_folder(Path(folder)) as part:
             self.round.save(part / "round")
-            save_key(self.key, part / "key")
+            messages.save_key(self.key, part / "key")
             home.save(part / "party")
             self.offer.save(part / "offer")
 
@@ -76,78 +190,15 @@ class Party:
         """Open the folder of a party in one round; what was not written with the key of the round is refused."""
         folder = Path(folder)
         agreed = Round.load(folder / "round")
-        key = load_key(folder / "key")
+        key = messages.load_key(folder / "key")
         home, sent = Message.load(folder / "party"), Message.load(folder / "offer")
         agreed.check_message(home, "party")
         agreed.check_message(sent, "offer")
         authentic = home.is_authentic(key) and sent.is_authentic(key)
         if not authentic or (home.facts, home.sender) != (sent.facts, sent.sender):
-            raise FormatError(
-                f"{folder}: the files 'party' and 'offer' were changed, or are of two offers. Restore them."
-            )
+            raise FormatError(f"{folder}: 'party' and 'offer' were changed, or are of two offers. Restore them.")
         arrays = dict(home.arrays)
         return cls(home.sender, agreed, key, offer=sent, psi_key=arrays.pop("psi_key").tobytes(), **arrays)
-
-
-def offer(
-    ids: npt.ArrayLike,
-    coordinates: npt.ArrayLike,
-    to_round: Round,
-    *,
-    key: bytes,
-    party: str,
-    secret: bytes,
-    share: Int64Array | None = None,
-    noise: float = NOISE,
-) -> Party:
-    """Choose what a party may share of its coordinates, and add noise to it.
-
-    ``ids`` (n,) are integers or text, as the other parties write them, and ``coordinates`` (n, d) come from any
-    embedder. ``share`` (k,) are the rows of the nodes that may be shared, by default all. ``noise`` is the standard
-    deviation of the Gaussian noise on every coordinate that leaves, as a share of the spread (root mean square over
-    coordinates) of these nodes. The noise of a node is drawn from the party's own ``secret`` of 32 bytes (see
-    :func:`party_secret`), the round and the id: whoever asks again sees the same. Offer only once in a round, because
-    two offers of other nodes have noise of another size.
-    """
-    check_party_name(party)
-    to_round.check_key(key)
-    to_round.check_invited(party)
-    if not 0 <= noise < math.inf:
-        raise InputError(f"noise must be finite and at least 0, not {noise}.")
-    names, X = np.asarray(ids), np.ascontiguousarray(coordinates)
-    if X.shape != (len(names), to_round.dim) or X.dtype.kind != "f" or not np.isfinite(X).all():
-        raise InputError(
-            f"the round '{to_round.name}' takes {to_round.dim} finite coordinates for each of {len(names)} nodes, not "
-            f"an array {X.shape} of {X.dtype}."
-        )
-    rows = np.arange(len(names)) if share is None else np.unique(np.asarray(share, dtype=np.int64))
-    if len(rows) < to_round.least:
-        raise OverlapError(
-            f"{party} would share at most {len(rows)} nodes with a partner, and the round '{to_round.name}' needs at "
-            f"least {to_round.least}. Share more nodes, or agree on a round with fewer dimensions."
-        )
-    own = pseudonyms(names[rows], key, to_round.id)
-    order = np.argsort(own)
-    rows, own = rows[order], own[order]
-    shared = noisy(X[rows], canonical_ids(names[rows]), noise, subkey(secret, f"noise {to_round.id}"))
-    psi_key = intersection.new_key() if to_round.psi else b""
-    arrays = {"request": intersection.request(own, psi_key)} if to_round.psi else {"pseudonyms": own}
-    facts = {"offer": secrets.token_hex(32), "nodes": len(own)}
-    message = to_round.message("offer", party, facts, arrays).authenticated(key)
-    names = names.astype(np.str_) if names.dtype.hasobject else names
-    return Party(party, to_round, key, names, X, rows, own, shared, message, psi_key)
-
-
-def noisy(coordinates: FloatArray, ids: list[str], noise: float, key: bytes) -> FloatArray:
-    """Return coordinates (k, d), of the same type, with Gaussian noise that a key and the ids determine."""
-    if noise == 0:
-        return coordinates
-    offsets = coordinates - coordinates.mean(axis=0, dtype=np.float64)
-    size = noise * math.sqrt(float(np.mean(np.square(offsets))))
-    dim = coordinates.shape[1]
-    digests = (hashlib.shake_256(hmac.digest(key, text.encode(), "sha256")).digest(8 * dim) for text in ids)
-    words = np.frombuffer(b"".join(digests), dtype="<u8").reshape(len(ids), dim)
-    return (coordinates + size * normal(words)).astype(coordinates.dtype)
 
 
 def party_secret(home: Path) -> bytes:
@@ -156,15 +207,14 @@ def party_secret(home: Path) -> bytes:
     if not path.exists():
         with translate_disk_errors(home.parent):
             home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        save_key(secrets.token_bytes(KEY_BYTES), path)
-    return load_key(path)
+        messages.save_key(secrets.token_bytes(messages.KEY_BYTES), path)
+    return messages.load_key(path)
 
 
 def accept_once(folder: Path, message: Message) -> None:
     """Record a message in the folder of a party, and refuse another of the same kind by the same sender.
 
-    Each offer that is answered tells a partner something about ids, and each reply that is measured tells it, together
-    with the coordinator, something about coordinates. The same message may come again.
+    Each offer that is answered tells something about ids, and each reply that is measured something about coordinates.
     """
     path, digest = folder / f"{message.kind}-of-{message.sender}", str(message.authentication).encode()
     if path.exists() and path.read_bytes() != digest:
@@ -172,4 +222,5 @@ def accept_once(folder: Path, message: Message) -> None:
             f"{message.sender} has sent another {message.kind} before, and one is used in a round: each would tell "
             f"{message.sender} more. Take the first, or invite to a new round."
         )
-    write_private(path, lambda file: file.write(digest))
+    with messages.private_file(path) as file:
+        file.write(digest)

@@ -75,10 +75,7 @@ def number_nodes(
 def log_removed(
     n_edges: int, loops: int, n_nodes: int, entries: int, differing: int, *, directed: bool, duplicates: Duplicates
 ) -> None:
-    """Log how many edges were read, what was removed, and what is left; warn where that changes the graph.
-
-    ``differing`` is the number of entries with another weight than a duplicate had before.
-    """
+    """Log how many edges were read, removed and left; warn of loops, and of ``differing`` weights of duplicates."""
     left = entries if directed else entries // 2
     message = "%d edges read: %d self loops removed, %d duplicates merged%s; %d nodes, %d edges"
     unasked = differing and duplicates == "max"
@@ -97,11 +94,7 @@ def assemble(
     features: Rows = None,
     labels: npt.ArrayLike | None = None,
 ) -> Graph:
-    """Make a Graph of an edge list; ``duplicates`` says which weight an edge has that is given more than once.
-
-    Self loops are removed, and the log says how many; unless ``directed``, each edge makes an entry
-    in both directions before duplicates are counted.
-    """
+    """Make a Graph of an edge list; unless ``directed``, each edge makes two entries before duplicates are merged."""
     if len(columns.source) == 0 and n_nodes is None:
         raise FormatError("there are no edges. Give n_nodes to make a graph of isolated nodes.")
     weights = columns.weights
@@ -121,19 +114,16 @@ def assemble(
         raise too_large
     values = np.empty(0) if weights is None else weights
     try:
-        indptr, indices, values, loops = place_edges(
-            source, target, values, not directed, n, 0, np.empty(0, dtype=index_type(n))
-        )
+        kind = np.empty(0, dtype=index_type(n))
+        indptr, indices, values, loops = place_edges(source, target, values, not directed, n, 0, kind)
         indptr, indices, values, differing = merge_rows(indptr, indices, values, MERGE_RULES[duplicates])
     except MemoryError as error:
         raise too_large from error
     log_removed(len(source), loops, n, len(indices), differing, directed=directed, duplicates=duplicates)
     weights = None if weights is None else values
-    if directed:
-        directed = not is_symmetric(Graph.from_arrays(indptr, indices, weights).adjacency)
-    return Graph.from_arrays(
-        indptr, indices, weights, features=features, labels=labels, node_ids=names, directed=directed
-    )
+    csr = indptr, indices, weights
+    directed = directed and not is_symmetric(Graph.from_arrays(*csr).adjacency)
+    return Graph.from_arrays(*csr, features=features, labels=labels, node_ids=names, directed=directed)
 
 
 @jit
@@ -145,9 +135,9 @@ def _merge(before: float, weight: float, rule: int) -> float:
 def place_edges(  # noqa: PLR0917
     source: IntArray, target: IntArray, weights: Float64Array, both: bool, n: int, first: int, columns: IntArray
 ) -> tuple[Int64Array, IntArray, Float64Array, int]:
-    """Return n CSR rows that are not sorted, without self loops, and how many loops there were.
+    """Return n CSR rows that are not sorted, sources counted from ``first``, and how many self loops were left out.
 
-    Sources are counted from row ``first``; ``columns`` is an empty array of the type that columns are to have.
+    ``columns`` is an empty array of the type that columns are to have.
     """
     weighted = len(weights) > 0
     starts = np.zeros(n + 1, np.int64)
@@ -183,10 +173,9 @@ def place_edges(  # noqa: PLR0917
 def merge_rows(
     starts: Int64Array, entries: IntArray, values: Float64Array, rule: int
 ) -> tuple[Int64Array, IntArray, Float64Array, int]:
-    """Sort rows in place, and merge what is given more than once; return row ends, columns, weights and differences.
+    """Sort rows in place, and merge what is given more than once; return row ends, columns and weights.
 
-    Of an entry given more than once the heaviest stays (rule 0), the sum (1) or the last one (2). The last value is
-    how many entries had another weight than the one before.
+    The heaviest stays (rule 0), the sum (1) or the last one (2). The last result counts entries whose weight differed.
     """
     weighted = len(values) > 0
     filled, differing, last = 0, 0, 0.0

@@ -37,10 +37,8 @@ def from_networkx(network: Any, *, weight: str | None = None, duplicates: Duplic
     """
     if weight is None and (others := _number_attributes(network)):
         logger.warning(
-            "the edges of this NetworkX graph have no weight, but %s, which is not used. To use it: "
-            "graphquilt.graph.from_networkx(graph, weight=%r).",
-            ", ".join(map(repr, others[:5])),
-            others[0],
+            f"the edges of this NetworkX graph have no weight, but {', '.join(map(repr, others[:5]))}, which is not "
+            f"used. To use it: graphquilt.graph.from_networkx(graph, weight={others[0]!r})."
         )
     names = list(network.nodes())
     number = {name: k for k, name in enumerate(names)}
@@ -95,11 +93,7 @@ def from_igraph(network: Any, *, weight: str | None = "weight", duplicates: Dupl
 
 
 def from_pyg(
-    data: Any,
-    *,
-    edge_type: tuple[str, str, str] | None = None,
-    directed: bool = False,
-    duplicates: Duplicates = "max",
+    data: Any, *, edge_type: tuple[str, str, str] | None = None, directed: bool = False, duplicates: Duplicates = "max"
 ) -> Graph:
     """Take a PyG ``Data``, or one edge type of a ``HeteroData``, with ``x``, ``y`` and ``edge_weight`` if it has them.
 
@@ -162,23 +156,15 @@ def _edge_type(data: Any, given: tuple[str, str, str] | None) -> tuple[str, str,
 def array_columns(path: Path | None, edges: AnyArray, weights: AnyArray | None = None) -> Columns:
     """Return the edges in an array (2, m) or (m, 2); a third column (m, 3) is their weight."""
     m, *others = edges.shape or (0,)
-    if path is None and weights is None and edges.shape == (2, 2):
+    if path is None and others == [m] and m > 1 and weights is None:
         raise InputError(
-            "an array of 2 × 2 may be two edges in its rows or in its columns: give the edges as a list of tuples."
+            f"an array of {m} × {m} may be a matrix, which is given as scipy.sparse.csr_array(matrix), or edges in its "
+            "rows or columns: give those as a list of tuples."
         )
     if path is None and others == [3] and m != 2:
-        if m == 3:
-            raise InputError(
-                "an array of 3 × 3 may be three edges with weights or a matrix: give the edges as a list of tuples, or "
-                "the matrix as scipy.sparse.csr_array."
-            )
         edges, weights = edges[:, :2], edges[:, 2]
-    if path is None and others == [m] and m > 2:
-        raise InputError(
-            f"an array of {m} × {m} looks like an adjacency matrix; give it as scipy.sparse.csr_array(matrix)."
-        )
     if path is None and edges.dtype.kind in "fOUS":
-        edges = _ids(edges)
+        edges = id_array(edges)
     if edges.dtype.kind == "U" and edges.ndim == 2 and 2 in edges.shape:
         u, v = (edges[0], edges[1]) if m == 2 else (edges[:, 0], edges[:, 1])
     else:
@@ -196,24 +182,21 @@ def _weights(weights: object) -> AnyArray:
         raise InputError(f"the third column of edges is their weight, a number: {error}.") from None
 
 
-def _ids(edges: AnyArray) -> AnyArray:
+def id_array(ids: AnyArray) -> AnyArray:
     """Return ids as whole numbers or as text, whatever an array holds them in."""
-    if edges.dtype.kind == "f":
-        whole = np.isfinite(edges) & (edges == np.rint(edges)) & (np.abs(edges) < 2.0**53)
-        if not whole.all():
-            value = edges[~whole][0]
-            raise InputError(f"node ids are whole numbers or text; {value} is neither.")
-        return edges.astype(np.int64)
-    if edges.dtype.kind == "O":
-        values = edges.ravel().tolist()
-        if all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in values):
-            if large := next((value for value in values if not -(2**63) <= value < 2**63), None):
-                raise InputError(f"the id {str(large)[:80]} is beyond 64 bits. Number the nodes, or give ids as text.")
-            return edges.astype(np.int64)
-        wrong = next((value for value in values if not isinstance(value, str | int | np.integer)), None)
-        if wrong is not None or None in values:
-            raise InputError(f"node ids are whole numbers or text; {wrong!r} is neither.")
-    return edges.astype(str)
+    values, neither = ids.ravel().tolist() if ids.dtype.kind == "O" else [], []
+    if ids.dtype.kind in "iu":
+        return signed(None, ids)
+    if ids.dtype.kind == "f":
+        neither = ids[~(np.isfinite(ids) & (ids == np.rint(ids)) & (np.abs(ids) < 2.0**53))].tolist()
+    elif values and all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in values):
+        if large := next((value for value in values if not -(2**63) <= value < 2**63), None):
+            raise InputError(f"the id {str(large)[:80]} is beyond 64 bits. Number the nodes, or give ids as text.")
+        return ids.astype(np.int64)
+    neither += [value for value in values if not isinstance(value, str | int | np.integer)]
+    if neither:
+        raise InputError(f"node ids are whole numbers or text; {neither[0]!r} is neither.")
+    return ids.astype(np.int64 if ids.dtype.kind == "f" else str)
 
 
 def list_columns(edges: list[tuple[object, ...]]) -> Columns:
@@ -227,7 +210,7 @@ def list_columns(edges: list[tuple[object, ...]]) -> Columns:
     ends = np.empty((len(edges), 2), dtype=object)
     ends[:] = [edge[:2] for edge in edges]
     weights = _weights([edge[2] for edge in edges]) if widths == {3} else None
-    ids = _ids(ends)
+    ids = id_array(ends)
     return Columns(ids[:, 0], ids[:, 1], weights)
 
 

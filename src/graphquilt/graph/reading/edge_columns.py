@@ -41,15 +41,14 @@ def choose_edge_columns(
     names: Sequence[str] | None,
     width: int,
     *,
-    holds_numbers: Callable[[int], bool],
-    examples: Callable[[int], Sequence[str]],
+    holds_numbers: Callable[[int], bool] = lambda _: False,
+    examples: Callable[[int], Sequence[str]] = lambda _: (),
     third: Collection[str] = WEIGHTS,
 ) -> tuple[int, ...]:
     """Return the positions of source, target and perhaps weight in a table of ``width`` columns.
 
     By default the ends are the columns with known names, or the first two of a table without names, or the only two
-    that are left beside a weight. Where names do not tell, that is an error which lists the columns. A column with one
-    of the names ``third`` has the weights. ``examples`` gives some values of a column.
+    that are left beside a weight, a column with one of the names ``third``. ``examples`` gives some values of a column.
     """
     if columns is not None:
         return _positions(where, columns, names, width)
@@ -72,19 +71,13 @@ def choose_edge_columns(
         what = [f"column {k} (from 0)" if names is None else f"the column {names[k]!r}" for k in numbers]
         flag = ",".join(_flag(names, k) for k in (*ends, numbers[-1]))
         logger.warning(
-            "%s: %s has numbers, which were not used. To use them as edge weights: --columns '%s' (in Python "
-            "gq.read_edges(..., columns=%s)).",
-            where,
-            " and ".join(what[-3:]),
-            flag,
-            (*ends, numbers[-1]),
+            f"{where}: {' and '.join(what[-3:])} has numbers, which were not used. To use them as edge weights: "
+            f"--columns '{flag}' (in Python gq.read_edges(..., columns={(*ends, numbers[-1])}))."
         )
     elif width > 2 and names is None:
         logger.warning(
-            "%s has %d columns without names; the first two were taken as the ends of edges. For others: --columns 0,2 "
-            "(in Python columns=(0, 2)).",
-            where,
-            width,
+            f"{where} has {width} columns without names; the first two were taken as the ends of edges. For others: "
+            "--columns 0,2 (in Python columns=(0, 2))."
         )
     return ends
 
@@ -123,22 +116,17 @@ def _flag(names: Sequence[str] | None, place: int) -> str:
 
 
 def _positions(where: Place, columns: tuple[Column, ...], names: Sequence[str] | None, width: int) -> tuple[int, ...]:
-    places = tuple(_position(where, column, names, width) for column in columns)
+    for column in columns:
+        if isinstance(column, str) and column not in (names or ()):
+            known = ", ".join(map(repr, names)) if names else f"{counted(width, 'column')} without names"
+            raise InputError(f"{where} has no column {column!r}; it has {known[:500]}.")
+        if not isinstance(column, str) and not 0 <= column < width:
+            remedy = " Put a comma, a tab or a blank between source and target." if width == 1 else ""
+            raise FormatError(f"{where} has {counted(width, 'column')}; column {column} (from 0) is not there.{remedy}")
+    places = tuple(list(names or ()).index(column) if isinstance(column, str) else column for column in columns)
     if len(set(places)) < len(places):
         raise InputError(f"{where}: source, target and weight must differ; {columns} names one column twice.")
     return places
-
-
-def _position(where: Place, column: Column, names: Sequence[str] | None, width: int) -> int:
-    if isinstance(column, str):
-        if names is None or column not in names:
-            known = ", ".join(map(repr, names)) if names else f"{counted(width, 'column')} without names"
-            raise InputError(f"{where} has no column {column!r}; it has {known[:500]}.")
-        return list(names).index(column)
-    if not 0 <= column < width:
-        remedy = " Put a comma, a tab or a blank between source and target." if width == 1 else ""
-        raise FormatError(f"{where} has {counted(width, 'column')}; column {column} (from 0) is not there.{remedy}")
-    return column
 
 
 class Problem(NamedTuple):
@@ -150,12 +138,9 @@ class Problem(NamedTuple):
 
 
 class RowTally:
-    """What is wrong with the rows of a table, counted while batches of it are read.
+    """What is wrong with the rows of a table, counted while batches of it are read."""
 
-    ``unit`` is what places in the table are: lines of a text file, or rows.
-    """
-
-    def __init__(self, where: Place, unit: Literal["line", "row"]) -> None:
+    def __init__(self, where: Place, unit: Literal["line", "row"]) -> None:  # places are lines of text, or rows
         self.where, self.unit = where, unit
         self.n_rows = self.n_bad = 0
         self._first: list[int] = []
@@ -180,10 +165,7 @@ class RowTally:
         self._first = sorted({*self._first, *places})[:3]
 
     def close(self, action: BadRows) -> None:
-        """Raise if there are bad rows; or, if ``action`` is "skip", say in the log that they were left out.
-
-        The message counts the bad rows, gives the first three, and each cause with its first row.
-        """
+        """Raise if there are bad rows; or, if ``action`` is "skip", say in the log that they were left out."""
         if action not in ("stop", "skip"):
             raise InputError(f"bad_rows is stop or skip, not {action!r}.")
         if not self._causes:
@@ -230,11 +212,18 @@ def clean_rows(
     broken: Mapping[str, list[int]] | None = None,
 ) -> EdgeRows:
     """Return the rows of a batch that can be used; ``broken`` are lines by problem that could not be cut into cells."""
+    from pyarrow import compute as pc
+
     for problem, lines in (broken or {}).items():
         tally.add(problem, problem, lines[:3], len(lines))
         tally.n_rows, tally.n_bad = tally.n_rows + len(lines), tally.n_bad + len(lines)
+    if tally.unit == "line":
+        masks, text = [pc.equal(column, "") for column in columns[:2]], "an id is missing"
+    else:
+        masks, text = [column.is_null() for column in columns], "an id or weight is missing"
+    missing = np.flatnonzero(np.logical_or.reduce([mask.to_numpy(zero_copy_only=False) for mask in masks]))
     weights, problems = parse_weights(columns[2]) if len(columns) > 2 else (None, [])
-    bad = tally.count(len(columns[0]), [_missing(columns, tally.unit), *problems], places)
+    bad = tally.count(len(columns[0]), [Problem(text, text, missing), *problems], places)
     if not len(bad):
         return EdgeRows(columns[0], columns[1], weights, places)
     rows = np.delete(np.arange(len(columns[0])), bad)
@@ -246,33 +235,24 @@ def clean_rows(
     )
 
 
-def _missing(columns: list[pa.Array], unit: str) -> Problem:
-    from pyarrow import compute as pc
-
-    if unit == "line":
-        masks, text = [pc.equal(column, "") for column in columns[:2]], "an id is missing"
-    else:
-        masks, text = [column.is_null() for column in columns], "an id or weight is missing"
-    missing = np.logical_or.reduce([mask.to_numpy(zero_copy_only=False) for mask in masks])
-    return Problem(text, text, np.flatnonzero(missing))
-
-
 def parse_weights(column: pa.Array) -> tuple[Float64Array, list[Problem]]:
     """Return a column of text or numbers as weights, and the rows whose weight is not a number, or negative."""
     import pyarrow as pa
 
-    unreadable = np.zeros(len(column), dtype=bool)
+    unreadable = digits = np.zeros(len(column), dtype=bool)
     try:
         text = pa.types.is_string(column.type)
         weights: Float64Array = column.cast(pa.float64(), safe=text).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
         cells = column.to_pylist()
         unreadable = np.array([not is_number(cell) for cell in cells])
+        digits = np.array([any(map(str.isdigit, str(cell))) for cell in cells])
         weights = np.array([np.nan if bad else float(cell) for cell, bad in zip(cells, unreadable, strict=True)])
     present = ~unreadable & ~column.is_null().to_numpy(zero_copy_only=False)
     problems = []
     for bad, words in (
-        (unreadable, "is not a number"),
+        (unreadable & ~digits, "is not a number"),
+        (unreadable & digits, "is not a number like 1234.5"),
         (present & ~(np.isfinite(weights) & (weights >= 0)), "must be finite and not negative"),
     ):
         if bad.any():

@@ -14,34 +14,21 @@ import scipy.sparse as sp
 
 from graphquilt.arrays import refuse_masked
 from graphquilt.errors import FormatError, InputError
-from graphquilt.files import check_memory, load_arrays, open_archive
+from graphquilt.files.array_files import load_arrays, open_archive
+from graphquilt.files.writing import check_memory
 from graphquilt.graph.checks import saved_sparse
 from graphquilt.graph.files import open_array, sparse_features
+from graphquilt.graph.reading import conversion
+from graphquilt.graph.reading import ids as naming
 from graphquilt.graph.reading.assembly import Columns, Duplicates, assemble
-from graphquilt.graph.reading.conversion import (
-    array_columns,
-    from_igraph,
-    from_networkx,
-    from_pyg,
-    list_columns,
-    to_numpy,
-)
 from graphquilt.graph.reading.edge_columns import BadRows, EdgeRows, EdgeTable, IdKind
-from graphquilt.graph.reading.ids import (
-    Census,
-    begins_with_names,
-    collect_runs,
-    place_of,
-    settle_kind,
-    signed,
-    sort_names,
-    text_ids,
-)
 from graphquilt.graph.reading.node_tables import NodeRows, add_node_tables, open_features, open_labels
 from graphquilt.graph.reading.sources import (
     ArrowFrame,
     TextOptions,
     frame_edges,
+    is_frame,
+    is_parquet,
     open_text,
     parquet_table,
 )
@@ -77,14 +64,13 @@ def read_edges(
     Parameters
     ----------
     edges : path, Graph, PyG Data, NetworkX or igraph graph, SciPy sparse matrix, array or list of edges, or DataFrame
-        A graph of NetworkX or igraph has weights where its edges have the attribute ``weight``. An array is (2, m) or
-        (m, 2), whole numbers or text, or (m, 3) with weights; a list has tuples (source, target) or (source, target,
-        weight). A DataFrame is anything that exports Arrow's C stream: pandas, polars, DuckDB, Arrow. A path is that of
-        a graph folder or a file, whose ending tells its kind: ``.parquet``; ``.npy``, an integer array (2, m) or
-        (m, 2); ``.npz``, with ``edge_index`` or ``edges`` and, if there are any, ``edge_weight``, ``x`` (or ``x_data``,
-        ``x_indices``, ``x_indptr``, ``x_shape``), ``y`` and ``node_id``, or what ``scipy.sparse.save_npz`` writes;
-        anything else is text, ``.gz`` or not, with comma, tab, semicolon, bar or blanks between columns, where lines
-        that begin with ``#``, ``%`` or ``//`` are comments. Text is UTF-8, in lines of less than a million letters.
+        Edges of NetworkX or igraph may have the attribute ``weight``. An array is (2, m) or (m, 2), whole numbers or
+        text, or (m, 3) with weights; a list has tuples (source, target) or (source, target, weight). A DataFrame is
+        anything that exports Arrow's C stream: pandas, polars, DuckDB, Arrow. A path is that of a graph folder or a
+        file: ``.parquet``; ``.npy``, an integer array; ``.npz``, with ``edge_index`` or ``edges`` and, if there are
+        any, ``edge_weight``, ``x`` (or ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``), ``y`` and ``node_id``, or
+        what ``scipy.sparse.save_npz`` writes; anything else is text in UTF-8, ``.gz`` or not, with comma, tab,
+        semicolon, bar or blanks between columns, where ``#``, ``%`` or ``//`` begin a comment.
     columns : pair or triple of int or str, optional
         Position (from 0) or name of the source, the target and, if there are to be weights, the weight. By default the
         ends are the columns with names such as source and target, or the first two of a table without names; a table
@@ -138,9 +124,7 @@ def read_edges(
         options = {"header": header, "delimiter": delimiter, "ids": None if ids == "auto" else ids}
         if named := [name for name, value in options.items() if value is not None]:
             raise InputError(f"{' and '.join(named)} say how a text file is read, and these edges are not in a file.")
-        given = _read_object(
-            edges, columns, directed=directed, bad_rows=bad_rows, duplicates=duplicates, n_nodes=n_rows
-        )
+        given = _read_object(edges, columns, n_rows, directed=directed, bad_rows=bad_rows, duplicates=duplicates)
     if isinstance(given, Graph):
         if n_nodes is not None and n_nodes != given.n_nodes:
             raise InputError(f"n_nodes is {n_nodes}, and the graph has {given.n_nodes} nodes already; leave it out.")
@@ -167,10 +151,10 @@ def _read_file(
     if path.is_dir():
         return Graph.open(path)
     if path.suffix == ".npy":
-        return array_columns(path, open_array(path))
+        return conversion.array_columns(path, open_array(path))
     if path.suffix == ".npz":
         return _read_npz(path)
-    if path.suffix in (".parquet", ".pq"):
+    if is_parquet(path):
         return _read_table(parquet_table([path], path, columns, 1 << 20), bad_rows, n_nodes)
     return _read_table(open_text(path, columns, text), bad_rows, n_nodes)
 
@@ -186,18 +170,18 @@ def _read_table(table: EdgeTable, bad_rows: BadRows, n_nodes: int | None) -> Col
         tally.close(bad_rows)
         if not parts:
             raise FormatError(f"{table.where} is empty: it holds no edges.")
-        source, target = (signed(table.where, np.concatenate([part[k] for part in parts])) for k in (0, 1))
+        source, target = (naming.signed(table.where, np.concatenate([part[k] for part in parts])) for k in (0, 1))
         weights = None if parts[0][2] is None else np.concatenate([w for *_, w in parts if w is not None])
         return Columns(source, target, weights)
-    run, census = next(collect_runs(batches), None), Census(table.ids)
+    run, census = next(naming.collect_runs(batches), None), naming.Census(table.ids)
     if run is not None:
         census.count(run)
-    kind = settle_kind(table, tally, census, bad_rows)
+    kind = naming.settle_kind(table, tally, census, bad_rows)
     assert run is not None  # there are rows that can be used
     again = table.below_header if kind == "text" else None
-    if again is not None and begins_with_names(run.ends.shape[1], np.bincount(run.ends.ravel()), [run.ends]):
+    if again is not None and naming.begins_with_names(run.ends.shape[1], np.bincount(run.ends.ravel()), [run.ends]):
         return _read_table(again(), bad_rows, n_nodes)
-    names, ranks = sort_names(run.names, kind)
+    names, ranks = naming.sort_names(run.names, kind)
     ends, weights = run.ends, run.weights
     del run  # with the names in another order
     pa.default_memory_pool().release_unused()
@@ -207,7 +191,7 @@ def _read_table(table: EdgeTable, bad_rows: BadRows, n_nodes: int | None) -> Col
     if kind != "text" and n_nodes is not None:
         ids = names[ranks]
         return Columns(ids[ends[0]], ids[ends[1]], weights)
-    ids = text_ids(place_of(table), names) if kind == "text" else names
+    ids = naming.text_ids(table.where, names) if kind == "text" else names
     ranks = ranks.astype(np.int32)
     plain = kind != "text" and len(ids) and bool(ids[0] == 0) and bool(ids[-1] == len(ids) - 1)
     source, target = ranks[ends[0]], ranks[ends[1]]
@@ -253,33 +237,33 @@ def _read_npz(path: Path) -> Columns:
             raise FormatError(f"{path}: {word} is {kind}; it must have one row per node or edge. Write it again.")
     labels, ids = arrays.get("y"), arrays.get("node_id")
     n_nodes = next((values.shape[0] for values in (features, labels, ids) if values is not None), None)
-    edges = array_columns(path, arrays[name], arrays.get("edge_weight"))
+    edges = conversion.array_columns(path, arrays[name], arrays.get("edge_weight"))
     return replace(edges, n_nodes=n_nodes, features=features, labels=labels, node_ids=ids)
 
 
 def _read_object(
     edges: Any,
     columns: tuple[int | str, ...] | None,
+    n_nodes: int | None,
     *,
     directed: bool,
     bad_rows: BadRows,
     duplicates: Duplicates,
-    n_nodes: int | None,
 ) -> Graph | Columns:
     """Return a graph as it is, and an edge list that has yet to be assembled as columns."""
     if isinstance(edges, Graph | sp.sparray | sp.spmatrix):
         return edges if isinstance(edges, Graph) else Graph(edges)
     if hasattr(edges, "edge_types") or (hasattr(edges, "edge_index") and hasattr(edges, "num_nodes")):
-        return from_pyg(edges, directed=directed, duplicates=duplicates)
+        return conversion.from_pyg(edges, directed=directed, duplicates=duplicates)
     if hasattr(edges, "get_edgelist"):
-        return from_igraph(edges, duplicates=duplicates)
+        return conversion.from_igraph(edges, duplicates=duplicates)
     if all(hasattr(edges, name) for name in ("nodes", "edges", "is_directed")):
         weighted = any("weight" in attributes for *_, attributes in edges.edges(data=True))
-        return from_networkx(edges, weight="weight" if weighted else None, duplicates=duplicates)
-    if hasattr(edges, "__arrow_c_stream__") or (hasattr(edges, "columns") and hasattr(edges, "iloc")):
+        return conversion.from_networkx(edges, weight="weight" if weighted else None, duplicates=duplicates)
+    if is_frame(edges):
         return _read_table(frame_edges("the table", edges, columns), bad_rows, n_nodes)
     if isinstance(edges, np.ndarray | list | tuple) or hasattr(edges, "detach"):
         refuse_masked(edges=edges)
         pairs = isinstance(edges, list) and edges and all(isinstance(edge, tuple) for edge in edges)
-        return list_columns(edges) if pairs else array_columns(None, to_numpy(edges))
+        return conversion.list_columns(edges) if pairs else conversion.array_columns(None, conversion.to_numpy(edges))
     raise InputError(f"edges are {_TAKEN}; not {type(edges).__name__}.")

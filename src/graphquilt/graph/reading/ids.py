@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray, BoolArray, Float64Array, Int64Array
+from graphquilt.arrays import AnyArray, BoolArray, Float64Array, Int64Array, pieces
 from graphquilt.errors import FormatError
-from graphquilt.graph.reading.edge_columns import BadRows, EdgeRows, EdgeTable, IdKind, RowTally
+from graphquilt.graph.reading.edge_columns import BadRows, EdgeRows, EdgeTable, IdKind, Problem, RowTally
 from graphquilt.graph.reading.tables import Place
 
 if TYPE_CHECKING:
@@ -167,22 +167,17 @@ def _whole_numbers(names: pa.Array) -> tuple[BoolArray, BoolArray]:
 def _count_others(table: EdgeTable, tally: RowTally) -> None:
     """Read the table again, and count the rows with an id that is not an integer, or beyond 64 bits, as bad."""
     for rows in table.batches(table.tally()):
-        masks = []
-        for names in (rows.source, rows.target):
-            whole, beyond = _whole_numbers(names)
-            masks.append((~whole, beyond))
-        bad = np.flatnonzero(np.logical_or.reduce([mask for pair in masks for mask in pair]))
-        if not len(bad):
-            continue
-        places = rows.places()
-        tally.n_bad += len(bad)
-        for k, words in enumerate(("not an integer, as others are", "beyond 64 bits")):
-            both = masks[0][k] | masks[1][k]
-            if both.any():
-                row, found = int(both.argmax()), np.flatnonzero(both)
-                name = (rows.source if masks[0][k][row] else rows.target)[row].as_py()[:80]
-                text = f"the id {name!r} is {words}; {_AS_TEXT}"
-                tally.add(words, text, [places[r] for r in found[:3].tolist()], len(found))
+        problems = []
+        (some, large), (others, larger) = (_whole_numbers(names) for names in (rows.source, rows.target))
+        for first, second, words in (
+            (~some, ~others, "not an integer, as others are"),
+            (large, larger, "beyond 64 bits"),
+        ):
+            found = np.flatnonzero(first | second)
+            for row in found[:1].tolist():
+                name = (rows.source if first[row] else rows.target)[row].as_py()[:80]
+                problems.append(Problem(words, f"the id {name!r} is {words}; {_AS_TEXT}", found))
+        tally.count(0, problems, rows.places)
 
 
 def sort_names(names: pa.Array, kind: Literal["integer", "text", "mixed"]) -> tuple[Any, Int64Array]:
@@ -235,55 +230,37 @@ def integer_ids(column: pa.Array | pa.ChunkedArray, *, padded: bool = False) -> 
     return numbers if len(column) else None
 
 
-def place_of(table: EdgeTable) -> Callable[[str], str]:
-    """Return what finds the first row that has an id, by reading the table again."""
-    import pyarrow as pa
-    from pyarrow import compute as pc
-
-    def find(name: str) -> str:
-        wanted = pa.array([name], pa.large_string())
-        for rows in table.batches(table.tally()):
-            hits = [pc.index_in(wanted, value_set=ids.cast(pa.large_string()))[0] for ids in (rows.source, rows.target)]
-            found = [hit.as_py() for hit in hits if hit.is_valid]
-            if found:
-                return f"{table.where}, {table.unit} {rows.places()[min(found)]}"
-        return str(table.where)
-
-    return find
-
-
-def check_room(where: str, *, longest: int, n_ids: int, total: int) -> None:
-    """Refuse text ids of ``total`` letters, the ``longest`` of which is at ``where``, that do not fit in an array.
+def check_text(
+    where: Place, column: pa.Array | pa.ChunkedArray, seen: tuple[int, int, int] = (1, 0, 0)
+) -> tuple[int, int, int]:
+    """Refuse text ids with a NUL, or that do not fit in an array; return the longest, their number and all letters.
 
     NumPy gives every text the room of the longest: one long id among many short ones may need a thousand times the
-    memory of the file.
+    memory of the file. ``seen`` is what was returned for ids before these.
     """
-    room = 4 * longest * n_ids
-    if room > max(1 << 28, 64 * total):
-        raise FormatError(
-            f"{where}: an id has {longest} letters, and {n_ids} ids with as much room for each take {room / 1e9:.1f} "
-            "GB. Shorten the long ids, or number them."
-        )
-
-
-def text_ids(where: Place | Callable[[str], str], column: pa.ChunkedArray | pa.Array) -> AnyArray:
-    """Return a column of text as an array of text; ``where`` is the table, or tells where an id of it stands."""
     from pyarrow import compute as pc
 
-    def place(row: int) -> str:
-        return where(column[row].as_py()) if callable(where) else f"{where}, row {row}"
-
-    lengths = np.asarray(pc.utf8_length(column))
-    longest = int(lengths.max(initial=1))
-    if 4 * longest * len(lengths) > 1 << 27:
-        total = int(lengths.sum(dtype=np.int64))
-        check_room(place(int(lengths.argmax())), longest=longest, n_ids=len(lengths), total=total)
     nul = pc.index(pc.match_substring(column, "\0"), True).as_py()
     if nul >= 0:
-        raise FormatError(f"{place(nul)}: the id {column[nul].as_py()[:80]!r} has a NUL in it. Remove it.")
-    ids = np.empty(len(column), dtype=f"U{longest}")
-    for start in range(0, len(column), _PIECE):
-        ids[start : start + _PIECE] = column.slice(start, _PIECE).to_pylist()
+        raise FormatError(f"{where}: the id {column[nul].as_py()[:80]!r} has a NUL in it. Remove it.")
+    lengths = np.asarray(pc.utf8_length(column))
+    longest, n_ids = max(seen[0], int(lengths.max(initial=1))), seen[1] + len(lengths)
+    total = seen[2] + int(lengths.sum(dtype=np.int64))
+    room = 4 * longest * n_ids
+    if room > max(1 << 28, 64 * total):
+        name = column[int(lengths.argmax())].as_py()
+        raise FormatError(
+            f"{where}: an id has {longest} letters ({name[:20]!r}…), and {n_ids} ids with as much room for each take "
+            f"{room / 1e9:.1f} GB. Shorten the long ids, or number them."
+        )
+    return longest, n_ids, total
+
+
+def text_ids(where: Place, column: pa.ChunkedArray | pa.Array) -> AnyArray:
+    """Return a column of text as an array of text."""
+    ids = np.empty(len(column), dtype=f"U{check_text(where, column)[0]}")
+    for here in pieces(len(column), _PIECE):
+        ids[here] = column[here].to_pylist()
     return ids
 
 
@@ -293,8 +270,6 @@ def signed(path: Place | None, ids: AnyArray) -> AnyArray:
         return ids
     large = ids > np.uint64(2**63 - 1)
     if large.any():
-        where = "" if path is None else f"{path}: "
-        raise FormatError(
-            f"{where}the id {ids[large.argmax()]} of edge {large.argmax()} is beyond 63 bits. Number the nodes first."
-        )
+        row, where = int(large.argmax()), "" if path is None else f"{path}: "
+        raise FormatError(f"{where}the id {ids[row]} of edge {row} is beyond 63 bits. Number the nodes first.")
     return ids.astype(np.int64)

@@ -23,16 +23,9 @@ from graphquilt.arrays import AnyArray, FloatArray, Int64Array, refuse_masked
 from graphquilt.errors import FormatError, InputError, counted
 from graphquilt.files import load_arrays, map_array
 from graphquilt.graph.checks import saved_sparse
-from graphquilt.graph.reading.sources import ArrowFrame, frame_table, open_parquet
-from graphquilt.graph.reading.tables import TextTable, is_number
-from graphquilt.graph.reading.vectors import (
-    ID_NAMES,
-    check_vectors,
-    id_position,
-    npz_vectors,
-    read_vectors,
-    table_vectors,
-)
+from graphquilt.graph.reading import vectors
+from graphquilt.graph.reading.sources import ArrowFrame, frame_table, is_frame, is_parquet, read_parquet
+from graphquilt.graph.reading.tables import Place, TextTable, is_number
 from graphquilt.graph.structure import Features, Graph, SparseMatrix, to_csr
 
 if TYPE_CHECKING:
@@ -51,7 +44,7 @@ _log = logging.getLogger(__name__)
 class NodeVectors(NamedTuple):
     """Features with the ids of the nodes that they belong to."""
 
-    where: str
+    where: Place
     ids: AnyArray
     X: FloatArray
 
@@ -77,16 +70,12 @@ def _reading(where: str, content: str) -> Iterator[None]:
 
 
 def open_features(given: NodeRows | None) -> Features | NodeVectors | None:
-    """Open features: an array or sparse matrix in the order of the nodes, or a table with ids.
-
-    A path is that of an array (``.npy``, memory-mapped), of a sparse matrix (``.npz`` of ``scipy.sparse.save_npz``), or
-    of anything that :func:`read_vectors` reads.
-    """
+    """Open features: an array or sparse matrix in the order of the nodes, or anything that ``read_vectors`` reads."""
     if given is None or isinstance(given, sp.sparray | sp.spmatrix):
         return None if given is None else to_csr(given)
-    if _is_frame(given):
+    if is_frame(given):
         where = "the table of features"
-        return _checked(where, table_vectors(where, frame_table(given, index=True)))
+        return NodeVectors(where, *vectors.table_vectors(where, frame_table(given, index=True)))
     if not isinstance(given, str | PathLike):
         refuse_masked(features=given)
         return np.asanyarray(given)
@@ -97,18 +86,13 @@ def open_features(given: NodeRows | None) -> Features | NodeVectors | None:
             return map_array(path)
         if path.suffix == ".npz":
             arrays = load_arrays(path)
-            return saved_sparse(arrays) if "format" in arrays else _checked(str(path), npz_vectors(path, arrays))
-        return NodeVectors(str(path), *read_vectors(path))
-
-
-def _checked(where: str, vectors: tuple[AnyArray, FloatArray]) -> NodeVectors:
-    check_vectors(where, *vectors)
-    return NodeVectors(where, *vectors)
+            return saved_sparse(arrays) if "format" in arrays else NodeVectors(path, *vectors.npz_vectors(path, arrays))
+        return NodeVectors(path, *vectors.read_vectors(path))
 
 
 def open_labels(given: NodeRows | None) -> AnyArray | str | PathLike[str] | ArrowFrame | None:
     """Open labels that are an array; a table with ids is returned as it is, because its header depends on the ids."""
-    if given is None or _is_frame(given):
+    if given is None or is_frame(given):
         return given  # type: ignore[return-value]
     if not isinstance(given, str | PathLike):
         refuse_masked(labels=given)
@@ -130,23 +114,15 @@ def add_node_tables(graph: Graph, features: NodeRows | NodeVectors | None, label
         return graph
     rows = features if isinstance(features, NodeVectors) else open_features(features)
     if isinstance(rows, NodeVectors):
-        rows = _matched_features(rows, _ids(graph))
+        rows = _matched_features(rows, graph.ids)
     elif rows is not None:
         _warn_of_order(graph.node_ids, "features")
     classes = open_labels(labels)
     if isinstance(classes, np.ndarray):
         _warn_of_order(graph.node_ids, "labels")
     elif classes is not None:
-        classes = read_classes(classes, _ids(graph))
+        classes = read_classes(classes, graph.ids)
     return graph.with_attributes(features=rows, labels=classes)
-
-
-def _ids(graph: Graph) -> AnyArray:
-    return np.arange(graph.n_nodes) if graph.node_ids is None else graph.node_ids
-
-
-def _is_frame(given: object) -> bool:
-    return hasattr(given, "__arrow_c_stream__") or (hasattr(given, "columns") and hasattr(given, "iloc"))
 
 
 def _warn_of_order(ids: AnyArray | None, what: str) -> None:
@@ -157,12 +133,9 @@ def _warn_of_order(ids: AnyArray | None, what: str) -> None:
         return
     natural = sorted(ids[:_COMPARED].tolist(), key=_natural)
     _log.warning(
-        "the %s have no ids: row k is taken for the k-th id in text order (%s, …), not in natural order (%s, …). If "
-        "the rows are in another order, every node gets the row of another one. Give a table with an id column instead "
-        "(CSV, TSV, Parquet or a DataFrame).",
-        what,
-        ", ".join(ids[:4].tolist()),
-        ", ".join(natural[:4]),
+        f"the {what} have no ids: row k is taken for the k-th id in text order ({', '.join(ids[:4].tolist())}, …), not "
+        f"in natural order ({', '.join(natural[:4])}, …). If the rows are in another order, every node gets the row of "
+        "another one. Give a table with an id column instead (CSV, TSV, Parquet or a DataFrame)."
     )
 
 
@@ -170,7 +143,7 @@ def _natural(text: str) -> list[int | str]:
     return [int(part) if k % 2 else part for k, part in enumerate(re.split(r"([0-9]+)", text))]
 
 
-def _places(where: str, named: pa.Array, ids: AnyArray, what: str) -> tuple[Int64Array, Int64Array]:
+def _places(where: Place, named: pa.Array, ids: AnyArray, what: str) -> tuple[Int64Array, Int64Array]:
     """Return the rows of a table that belong to nodes, and which nodes; say how many rows do not."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -193,14 +166,9 @@ def _places(where: str, named: pa.Array, ids: AnyArray, what: str) -> tuple[Int6
             f"none of the {len(nodes)} ids in {where} is one of the {len(ids)} ids of the graph, the first is "
             f"{name[:80]!r}; is the id in the first column? {nearest}"
         )
-    _log.warning(
-        "%s has %s for %s that the graph does not have, such as %r, and they are not used%s.",
-        where,
-        what,
-        counted(len(nodes) - len(rows), "id"),
-        name[:80],
-        f"; the nearest id without is {alike[0]!r}" if alike else "",
-    )
+    nearest = f"; the nearest id without is {alike[0]!r}" if alike else ""
+    unknown = f"{counted(len(nodes) - len(rows), 'id')} that the graph does not have, such as {name[:80]!r}"
+    _log.warning(f"{where} has {what} for {unknown}, and they are not used{nearest}.")
     return rows, nodes[rows]
 
 
@@ -227,7 +195,7 @@ def read_classes(given: NodeRows, ids: AnyArray) -> AnyArray:
     Words are numbered in ascending order; an array, and whole numbers in a table, stay as they are.
     """
     labels = read_labels(given, ids).values
-    if labels.dtype.kind != "U" or not (isinstance(given, str | PathLike) or _is_frame(given)):
+    if labels.dtype.kind != "U" or not (isinstance(given, str | PathLike) or is_frame(given)):
         return labels
     names, classes = np.unique(labels, return_inverse=True)
     words = [name for name in names.tolist() if name]
@@ -239,9 +207,8 @@ def read_classes(given: NodeRows, ids: AnyArray) -> AnyArray:
 def read_labels(given: NodeRows, ids: AnyArray) -> Labels:
     """Return one label for each of the nodes with these ``ids`` (n,).
 
-    A table (CSV, TSV, Parquet or DataFrame) has an id and a label in each row, in any order and with or without a
-    header. A column or an array (``.npy``) has one label per node, in their order. Of more than two columns those named
-    ``id`` and ``label`` or ``class`` are used, or else the first two.
+    A table has an id and a label in each row, with or without a header; a column or an array has one label per node. Of
+    more than two columns those named ``id`` and ``label`` or ``class`` are used, or else the first two.
     """
     import pyarrow as pa
 
@@ -251,11 +218,10 @@ def read_labels(given: NodeRows, ids: AnyArray) -> Labels:
         return Labels("label", labels.astype(np.int64) if labels.dtype.kind in "ub" else labels)
     where = str(labels) if isinstance(labels, str | PathLike) else "the table of labels"
     with _reading(where, "labels"):
-        if _is_frame(labels):
-            names, columns = _label_fields(where, frame_table(labels, index=True))
-        elif Path(where).suffix in (".parquet", ".pq"):
-            with open_parquet(Path(where)) as file:
-                names, columns = _label_fields(where, file.read())
+        if is_frame(labels) or is_parquet(Path(where)):
+            table = frame_table(labels, index=True) if is_frame(labels) else read_parquet(Path(where))
+            used = _label_columns(where, table.schema.names)
+            names, columns = [table.schema.names[k] for k in used], [table.column(k) for k in used]
         else:
             names, columns = _text_labels(Path(where), ids)
         columns = [column.combine_chunks().cast(pa.string()).fill_null("") for column in columns]
@@ -282,11 +248,6 @@ def _check_length(where: str, labels: AnyArray, ids: AnyArray) -> None:
     _warn_of_order(ids, "labels")
 
 
-def _label_fields(where: str, table: pa.Table) -> tuple[list[str], list[pa.ChunkedArray]]:
-    used = _label_columns(where, table.schema.names)
-    return [table.schema.names[k] for k in used], [table.column(k) for k in used]
-
-
 def _text_labels(path: Path, ids: AnyArray) -> tuple[list[str], list[pa.ChunkedArray]]:
     import pyarrow.compute as pc
 
@@ -296,10 +257,10 @@ def _text_labels(path: Path, ids: AnyArray) -> tuple[list[str], list[pa.ChunkedA
         (column,) = table.read([0], header=False)
         header = len(column) == len(ids) + 1
         return [first[0] if header else "label"], [column.slice(int(header))]
-    place = id_position(first, range(table.width)) or 0
-    header = (first[place].strip().lower() in ID_NAMES or any(w.lower() in ("label", "class") for w in first)) and not (
-        np.asarray(ids).astype(str) == first[place]
-    ).any()
+    place = vectors.id_position(first, range(table.width)) or 0
+    header = (
+        first[place].strip().lower() in vectors.ID_NAMES or any(w.lower() in ("label", "class") for w in first)
+    ) and not (np.asarray(ids).astype(str) == first[place]).any()
     if not header and len(table.rows) > 1 and not any(map(is_number, first)):
         # Not a row of data: it has no id of the graph, and nothing that comes again.
         again = [pc.sum(pc.equal(c, first[k])).as_py() for k, c in enumerate(table.read([0, 1], header=False))]
@@ -315,17 +276,14 @@ def _label_columns(where: str, names: list[str]) -> list[int]:
         raise FormatError(f"{where} has no columns; labels need an id and a label in each row.")
     if len(names) == 1:
         return [0]
-    words, place = [name.strip().casefold() for name in names], id_position(names, range(len(names))) or 0
+    words, place = [name.strip().casefold() for name in names], vectors.id_position(names, range(len(names))) or 0
     others = [k for k in range(len(names)) if k != place]
     label = next((k for word in ("label", "class") for k in others if words[k] == word), others[0])
     unused = [repr(names[k][:80]) for k in others if k != label]
     if unused:
-        more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""
+        more = (f" and {len(unused) - 5} more" if len(unused) > 5 else "") + (" is" if len(unused) == 1 else " are")
         _log.warning(
-            "%s: labels are taken from %r, and %s%s not used; name the column that you want 'label' to take another.",
-            where,
-            names[label][:80],
-            ", ".join(unused[:5]),
-            more + (" is" if len(unused) == 1 else " are"),
+            f"{where}: labels are taken from {names[label][:80]!r}, and {', '.join(unused[:5])}{more} not used; name "
+            "the column that you want 'label' to take another."
         )
     return [place, label]

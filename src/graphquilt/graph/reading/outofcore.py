@@ -2,18 +2,16 @@
 
 Text, and ids that are text, are read and numbered first (spool.py). Then three passes, all sequential: count the
 entries of each block of rows; append each edge, in both directions, to the file of its bucket, a range of rows that
-fits in memory; sort each bucket and append it to the CSR. All this is in a working folder, which the next build removes
-if this one is killed. ``graph.json`` is written last, and nothing unfinished is taken for a graph.
+fits in memory; sort each bucket and append it to the CSR. The next build removes the working folder of a killed one.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
@@ -22,34 +20,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphquilt.arrays import AnyArray, Float64Array, Int64Array, refuse_masked
+from graphquilt.arrays import AnyArray, Int64Array, pieces, refuse_masked
 from graphquilt.errors import FormatError, InputError
 from graphquilt.files import array_writer, check_disk, translate_disk_errors
-from graphquilt.files.stamps import remember
 from graphquilt.graph.checks import index_type
 from graphquilt.graph.files import DESCRIPTION, open_array, write_description
 from graphquilt.graph.reading.assembly import MERGE_RULES, Duplicates, log_removed, merge_rows, place_edges
 from graphquilt.graph.reading.edge_columns import BadRows, EdgeTable, RowTally
 from graphquilt.graph.reading.ids import signed
-from graphquilt.graph.reading.sources import TextOptions, edge_ends, open_text, parquet_table
-from graphquilt.graph.reading.spool import spool_edges
+from graphquilt.graph.reading.sources import TextOptions, edge_ends, is_parquet, open_text, parquet_table
+from graphquilt.graph.reading.spool import Batch, EdgeSource, spool_edges
 from graphquilt.graph.structure import Graph
 from graphquilt.progress import ProgressCallback, report
 
 _BLOCKS = 1 << 16  # of rows, by which edges are counted
 _WORK = "building-"  # begins the name of the working folder
 _LARGE_INDEX = 1 << 31  # bytes; up to this, ids are taken as they are, however few edges there are
-Batch = tuple[AnyArray, AnyArray, Float64Array | None]  # source, target, weights
-
-
-@dataclass(frozen=True, eq=False)
-class EdgeSource:
-    """Edges that a build reads in the same batches as often as it needs to."""
-
-    n_edges: int
-    batches: Callable[[], Iterator[Batch]]
-    n_nodes: int | None = None  # if it is known without reading
-    node_ids: dict[str, Any] | None = None  # what the description of a graph says of node_ids.npy
 
 
 @dataclass(frozen=True)
@@ -91,26 +77,21 @@ def build_csr(
     Parameters
     ----------
     edges : int array (2, m) or (m, 2), or a path
-        A memory map, or a ``.npy`` file to map, or a Parquet file or a folder of them, or a text file as for
-        :func:`read_edges`, ``.gz`` or not, read in batches. Ids in text files, and ids that are text, are numbered in
-        ascending order, and ``node_ids`` lists them, as in memory. Integers in ``.npy`` and Parquet are taken as they
-        are: every id from 0 to the largest is a node. Ids that are so sparse that their index would take more than
-        2 GiB, and a thousand times the edges, are refused unless ``n_nodes`` is stated.
+        A memory map, a ``.npy`` file, a Parquet file or a folder of them, or a text file, read in batches. Ids in text
+        files, and ids that are text, are numbered in ascending order, and ``node_ids`` lists them. Integers in ``.npy``
+        and Parquet are taken as they are: every id from 0 to the largest is a node. Where their index would take more
+        than 2 GiB, and a thousand times the edges, they are refused unless ``n_nodes`` is stated.
     folder : path
-        Where the graph is written; see :meth:`graphquilt.Graph.open`. While it is built, some 8 bytes per entry (both
-        directions count) are needed there, 20 with weights; what has been sorted is removed. Text needs about as much
-        again as the file has, unpacked.
+        Where the graph is written; see :meth:`graphquilt.Graph.open`. Building needs some 8 bytes per entry there (both
+        directions count), 20 with weights, and for text about as much again as the file has, unpacked.
     n_nodes : int, optional
         By default one more than the largest id.
     directed : bool
         Keep edges one-way.
     memory : int
         Bytes of working memory to stay near, at least 16 MiB.
-    columns, bad_rows, duplicates
-        As for :func:`read_edges`.
-    text : TextOptions
-        Header, delimiter and ids of a text file, as for :func:`read_edges`.
-    progress : callable, optional
+    columns, bad_rows, duplicates, text
+        As for :func:`read_edges`; ``text`` has header, delimiter and ids.
 
     Examples
     --------
@@ -126,17 +107,14 @@ def build_csr(
         for old in target.glob(f"{_WORK}*"):  # of a build that was killed
             shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
         with tempfile.TemporaryDirectory(prefix=_WORK, dir=target) as folder_name:
-            work = Path(folder_name)
-            source = edge_source(
-                edges,
-                work,
-                columns=columns,
-                text=text,
-                bad_rows=bad_rows,
-                n_nodes=n_nodes,
-                memory=memory,
-                progress=progress,
-            )
+            work, batch = Path(folder_name), min(memory // 256, 1 << 26)
+            given = _open_edges(edges, columns, text, batch)
+            if not isinstance(given, EdgeTable):
+                source = array_source(given, batch)
+            elif given.unit == "row" and given.ids == "integer":
+                source = _integer_source(given, bad_rows)
+            else:
+                source = spool_edges(given, work, batch, n_nodes, bad_rows=bad_rows, memory=memory, progress=progress)
             if duplicates == "count":
                 read = source.batches
                 source = replace(source, batches=lambda: ((u, v, np.ones(len(u))) for u, v, _ in read()))
@@ -147,52 +125,32 @@ def build_csr(
             _fill_buckets(source, work, plan, progress)
             arrays, differing = _sort_buckets(work, plan, progress, MERGE_RULES[duplicates])
             n_entries = arrays["indices"]["shape"][0]
-            log_removed(
-                source.n_edges, plan.loops, plan.n_nodes, n_entries, differing, directed=directed, duplicates=duplicates
-            )
+            facts = source.n_edges, plan.loops, plan.n_nodes, n_entries, differing
+            log_removed(*facts, directed=directed, duplicates=duplicates)
             arrays |= {} if source.node_ids is None else {"node_ids": source.node_ids}
             for name in arrays:
                 (work / f"{name}.npy").replace(target / f"{name}.npy")
         write_description(target, n_nodes=plan.n_nodes, n_edges=n_entries, directed=directed, arrays=arrays)
-        remember(target, {name: entry["sha256"] for name, entry in arrays.items()})
     return Graph.open(target)
 
 
-def edge_source(
-    edges: npt.ArrayLike | str | PathLike[str],
-    work: Path,
-    *,
-    columns: tuple[str | int, ...] | None,
-    text: TextOptions,
-    bad_rows: BadRows,
-    n_nodes: int | None,
-    memory: int,
-    progress: ProgressCallback | None,
-) -> EdgeSource:
-    """Return what reads edges; text is read and numbered in the folder ``work``."""
-    batch = min(memory // 256, 1 << 26)
+def _open_edges(
+    edges: npt.ArrayLike | str | PathLike[str], columns: tuple[str | int, ...] | None, text: TextOptions, batch: int
+) -> AnyArray | EdgeTable:
     if not isinstance(edges, str | PathLike):
         refuse_masked(edges=edges)
-        return array_source(np.asanyarray(edges), batch)
+        return np.asanyarray(edges)
     path = Path(edges)
     if path.suffix == ".npy":
-        return array_source(open_array(path), batch)
+        return open_array(path)
     files = sorted(path.glob("**/*.parquet")) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
         raise FormatError(f"{path} is neither a file of edges nor a folder that holds Parquet files.")
     if path.suffix == ".npz":
         raise InputError(f"{path}: .npz is not read out of core. Save the edges as .npy, or leave --memory out.")
-    if path.is_dir() or path.suffix in (".parquet", ".pq"):
-        table = parquet_table(files, path, columns, batch)
-    else:
-        table = open_text(path, columns, text)
-    if table.unit == "row" and table.ids == "integer":
-        return _integer_source(table, bad_rows)
-    read = partial(spool_edges, folder=work, n_nodes=n_nodes, bad_rows=bad_rows, memory=memory, progress=progress)
-    if (spool := read(table)) is None and table.below_header is not None:
-        spool = read(table.below_header())
-    assert spool is not None  # the first row is a header now
-    return EdgeSource(spool.n_edges, partial(spool.batches, batch), spool.n_nodes, spool.node_ids)
+    if path.is_dir() or is_parquet(path):
+        return parquet_table(files, path, columns, batch)
+    return open_text(path, columns, text)
 
 
 def _integer_source(table: EdgeTable, bad_rows: BadRows) -> EdgeSource:
@@ -215,8 +173,7 @@ def array_source(edges: AnyArray, batch: int) -> EdgeSource:
     u, v = edge_ends(edges)
 
     def batches() -> Iterator[Batch]:
-        for start in range(0, len(u), batch):
-            part = slice(start, start + batch)
+        for part in pieces(len(u), batch):
             yield signed(None, np.array(u[part])), signed(None, np.array(v[part])), None
 
     return EdgeSource(len(u), batches)
@@ -314,10 +271,7 @@ def _fill_buckets(source: EdgeSource, work: Path, plan: _Plan, progress: Progres
 def _sort_buckets(
     work: Path, plan: _Plan, progress: ProgressCallback | None, rule: int
 ) -> tuple[dict[str, dict[str, Any]], int]:
-    """Turn one bucket after the other into rows of the CSR.
-
-    Return shape, type and checksum of its arrays, and how many entries differ from a duplicate.
-    """
+    """Turn the buckets into rows of the CSR; describe its arrays, and count entries that differ from a duplicate."""
     dtypes = {"indptr": np.dtype(np.int64), "indices": plan.arrays["columns"]}
     dtypes |= {"weights": np.dtype(np.float64)} if plan.weighted else {}
     differing = 0

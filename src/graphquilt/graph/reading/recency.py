@@ -15,7 +15,7 @@ from graphquilt.graph.reading.edge_columns import SOURCES, TARGETS, WEIGHTS, cho
 from graphquilt.graph.reading.edges import read_edges
 from graphquilt.graph.reading.ids import integer_ids
 from graphquilt.graph.reading.node_tables import NodeRows
-from graphquilt.graph.reading.sources import open_parquet
+from graphquilt.graph.reading.sources import is_parquet, open_parquet, read_parquet
 from graphquilt.graph.reading.tables import COMMENTS, TextTable, is_number
 from graphquilt.graph.structure import Graph
 
@@ -74,12 +74,16 @@ def read_recent_edges(
     """
     import pyarrow as pa
 
+    from graphquilt.times import parse_duration
+
     source, target, time = _read_columns(Path(path), columns, timed=True)
-    length, plain = _parse_half_life(half_life)
+    plain = re.fullmatch(r"\s*\d+(\.\d+)?\s*", str(half_life)) is not None
+    length = float(half_life) if plain else parse_duration(str(half_life))
+    if length <= 0:
+        raise InputError(f"a half-life must be positive, not {half_life!r}.")
     moments = _parse_times(str(path), time, plain, half_life)
-    rows = np.flatnonzero(
-        (moments >= _moment(period.since, -np.inf, plain)) & (moments < _moment(period.before, np.inf, plain))
-    )
+    since, before = _moment(period.since, -np.inf, plain), _moment(period.before, np.inf, plain)
+    rows = np.flatnonzero((moments >= since) & (moments < before))
     if len(rows) == 0:
         first, last = (_words(moment, plain) for moment in (moments.min(), moments.max()))
         raise InputError(f"{path} has no edge in that time: its edges are from {first} to {last}. Choose another date.")
@@ -91,37 +95,29 @@ def read_recent_edges(
 
 
 def _read_columns(path: Path, columns: Columns, *, timed: bool) -> list[pa.ChunkedArray]:
-    """Return the columns of ids, and of times if they are wanted."""
-    if path.suffix in (".parquet", ".pq"):
-        file = open_parquet(path)
-        names: list[str] | None = file.schema_arrow.names
-        places = _places(path, columns, names, len(names or ()), timed)
-        return [file.read(columns=[file.schema_arrow.names[place]])[0] for place in places]
-    table = TextTable.open(path, comments=COMMENTS, blanks=True)
-    stated = any(isinstance(column, str) for column in columns or ())
-    header = stated or table.has_header(SOURCES, TARGETS)
-    names = table.rows[0] if header else None
-    return table.read(_places(path, columns, names, table.width, timed), header=header)
-
-
-def _places(path: Path, columns: Columns, names: list[str] | None, width: int, timed: bool) -> tuple[int, ...]:
-    """Return the positions of source and target, and of the time if it is wanted: the third, or one with its name."""
-    columns = (0, 1, 2) if timed and columns is None and names is None and width == 3 else columns
-    third = _TIMES if timed else WEIGHTS
-    places = choose_edge_columns(
-        path, columns, names, width, holds_numbers=lambda _: False, examples=lambda _: [], third=third
-    )
+    """Return the columns of ids and, if they are wanted, of times: the third, or one with its name."""
+    table = None if is_parquet(path) else TextTable.open(path, comments=COMMENTS, blanks=True)
+    names: list[str] | None = None
+    if table is None:
+        names = open_parquet(path).schema_arrow.names
+    elif any(isinstance(column, str) for column in columns or ()) or table.has_header(SOURCES, TARGETS):
+        names = table.rows[0]
+    width = len(names or ()) if table is None else table.width
+    chosen = (0, 1, 2) if timed and columns is None and names is None and width == 3 else columns
+    places = choose_edge_columns(path, chosen, names, width, third=_TIMES if timed else WEIGHTS)
     if timed and len(places) != 3:
         shown = f"{width} columns" if names is None else f"the columns {', '.join(map(repr, names[:20]))}"
         raise InputError(
             f"{path} has {shown}; a half-life takes three, source, target and time, for example --columns "
             f"'{','.join((names or list('012'))[:3])}'."
         )
-    return places if timed else places[:2]
+    if table is None:
+        return [read_parquet(path, [(names or [])[place]])[0] for place in places]
+    return table.read(places[: 2 + timed], header=names is not None)
 
 
 def _integers_or_text(columns: list[pa.ChunkedArray]) -> list[AnyArray]:
-    """Return ids as integers if all of them are written as integers are, and as text if one is not."""
+    """Return ids as integers if all of them are written as integers are, and else as text."""
     import pyarrow as pa
 
     texts = [column.cast(pa.string()) for column in columns]
@@ -129,17 +125,6 @@ def _integers_or_text(columns: list[pa.ChunkedArray]) -> list[AnyArray]:
     if len(numbers) == len(columns):
         return [*numbers]
     return [np.asarray(text.to_numpy(zero_copy_only=False), dtype=str) for text in texts]
-
-
-def _parse_half_life(text: str) -> tuple[float, bool]:
-    """Return a half-life in seconds, or as a plain number if it has no unit."""
-    from graphquilt.times import parse_duration
-
-    plain = re.fullmatch(r"\s*\d+(\.\d+)?\s*", str(text)) is not None
-    length = float(text) if plain else parse_duration(str(text))
-    if length <= 0:
-        raise InputError(f"a half-life must be positive, not {text!r}.")
-    return length, plain
 
 
 def _parse_times(where: str, column: pa.ChunkedArray, plain: bool, half_life: str) -> Float64Array:
@@ -158,13 +143,10 @@ def _parse_times(where: str, column: pa.ChunkedArray, plain: bool, half_life: st
             f"{where}, row {row} (from 0): {str(array[row].as_py())[:40]!r} is not a time; {int((~good).sum())} of "
             f"{len(good)} are not. Write dates such as 2024-05-01, or numbers, in all rows."
         )
-    dates = pa.types.is_temporal(array.type) or (
-        pa.types.is_string(array.type) and not is_number(array[0].as_py().strip())
-    )
+    texts = pa.types.is_string(array.type)
+    dates = pa.types.is_temporal(array.type) or (texts and not is_number(array[0].as_py().strip()))
     if plain and dates:
-        raise InputError(
-            f"the times of {where} are dates, and the half-life {half_life!r} has no unit: say {half_life}d."
-        )
+        raise InputError(f"the times of {where} are dates, and half-life {half_life!r} has no unit: say {half_life}d.")
     if not plain and not dates and len(moments) and float(np.median(moments)) < _EPOCH:
         raise InputError(
             f"the times of {where} are numbers without a unit, from {moments.min():g} to {moments.max():g}. Give the "

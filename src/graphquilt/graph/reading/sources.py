@@ -5,23 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from graphquilt.arrays import AnyArray
 from graphquilt.errors import FormatError, InputError
-from graphquilt.graph.reading.edge_columns import (
-    ENDS,
-    SOURCES,
-    TARGETS,
-    WEIGHTS,
-    EdgeRows,
-    EdgeTable,
-    IdKind,
-    RowTally,
-    choose_edge_columns,
-    clean_rows,
-)
+from graphquilt.graph.reading import edge_columns
+from graphquilt.graph.reading.edge_columns import EdgeRows, EdgeTable, RowTally
 from graphquilt.graph.reading.tables import COMMENTS, Place, TextTable, is_number
 
 if TYPE_CHECKING:
@@ -41,7 +32,7 @@ class TextOptions(NamedTuple):
 
     header: bool | None = None
     delimiter: str | None = None
-    ids: IdKind = "auto"
+    ids: edge_columns.IdKind = "auto"
 
 
 def open_text(path: Path, columns: Columns, options: TextOptions) -> EdgeTable:
@@ -51,11 +42,11 @@ def open_text(path: Path, columns: Columns, options: TextOptions) -> EdgeTable:
     stated = options.header
     if stated is None and any(isinstance(column, str) for column in columns or ()):
         stated = True
-    named = table.has_header(SOURCES, TARGETS) if stated is None else stated
+    named = table.has_header(edge_columns.SOURCES, edge_columns.TARGETS) if stated is None else stated
     if named and len(table.rows) == 1:
         raise FormatError(f"{path} holds a header and no edges: {','.join(table.rows[0])[:80]!r}. {_NO_HEADER}")
     names = table.rows[0] if named else None
-    places = choose_edge_columns(
+    places = edge_columns.choose_edge_columns(
         path,
         columns,
         names,
@@ -63,16 +54,13 @@ def open_text(path: Path, columns: Columns, options: TextOptions) -> EdgeTable:
         holds_numbers=lambda place: table.holds_numbers(place, header=named),
         examples=lambda place: [row[place] for row in table.rows[1:] if place < len(row)],
     )
-    if (
-        names is not None
-        and stated is None
-        and not any(n.lower() in known for n in names for known in (WEIGHTS, *ENDS))
-    ):
+    known = {*edge_columns.WEIGHTS, *chain(*edge_columns.ENDS)}
+    if names is not None and stated is None and not any(name.lower() in known for name in names):
         _tell_of_header(path, names[places[0]], names[places[1]], "it has words, and numbers below them")
 
     def batches(tally: RowTally) -> Iterator[EdgeRows]:
         for block in table.blocks(places, header=named):
-            yield clean_rows(block.columns, tally, block.lines, block.broken)
+            yield edge_columns.clean_rows(block.columns, tally, block.lines, block.broken)
 
     def below_header() -> EdgeTable:
         first = table.rows[0]
@@ -83,16 +71,15 @@ def open_text(path: Path, columns: Columns, options: TextOptions) -> EdgeTable:
 
 
 def _tell_of_header(path: Place, source: str, target: str, reason: str) -> None:
-    """Say in the log that the first row was taken as a header."""
-    message = "%s: the first row, %r and %r, was taken as a header, because %s. %s"
-    logger.warning(message, path, source[:40], target[:40], reason, _NO_HEADER)
+    ends = f"{source[:40]!r} and {target[:40]!r}"
+    logger.warning(f"{path}: the first row, {ends}, was taken as a header, because {reason}. {_NO_HEADER}")
 
 
 def _check_remarks(table: TextTable) -> None:
     """Refuse a file that begins with a line which may be a comment or an edge; names of columns are a comment."""
     for number, cells in table.remarks:
         words = {cell.lower().lstrip("#%/") for cell in cells}
-        names = any(word in known for word in words for known in ENDS)
+        names = any(word in known for word in words for known in edge_columns.ENDS)
         if not names and (any(map(is_number, cells)) or not any(map(is_number, table.rows[0]))):
             raise FormatError(
                 f"{table.path}, line {number}: {','.join(cells)[:80]!r} may be a comment or an edge. Put a blank after "
@@ -120,6 +107,27 @@ def frame_table(frame: object, *, index: bool = False) -> pa.Table:
         raise InputError(f"this {type(frame).__name__} cannot be read as a table: {error}.") from error
 
 
+def is_frame(given: object) -> bool:
+    """Return whether an object is a DataFrame or Arrow table."""
+    return hasattr(given, "__arrow_c_stream__") or (hasattr(given, "columns") and hasattr(given, "iloc"))
+
+
+def is_parquet(path: Path) -> bool:
+    """Return whether the name of a file says that it is in Parquet."""
+    return path.suffix in (".parquet", ".pq")
+
+
+def read_parquet(path: Path, columns: list[str] | None = None) -> pa.Table:
+    """Read some columns of a Parquet file, or all."""
+    import pyarrow as pa
+
+    with open_parquet(path) as file:
+        try:
+            return file.read(columns=columns)
+        except (pa.ArrowException, OSError) as error:
+            raise FormatError(f"{path} cannot be read: {error}. Write it again.") from error
+
+
 def open_parquet(path: Path) -> pq.ParquetFile:
     """Open a Parquet file, and refuse what is not a complete one."""
     import pyarrow as pa
@@ -135,9 +143,8 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         problem = f"({path.stat().st_size} bytes) is not a complete Parquet file: {error}"
         raise FormatError(f"{path} {problem} It may have been cut short; write it again.") from error
     if rows < 0 or rows > _ROWS_PER_BYTE * size:
-        raise FormatError(
-            f"{path} says that it has {rows} rows in {size} bytes, more than different edges can have. Write it again."
-        )
+        problem = f"says that it has {rows} rows in {size} bytes, more than different edges can have"
+        raise FormatError(f"{path} {problem}. Write it again.")
     return file
 
 
@@ -152,7 +159,7 @@ def choose_edge_fields(
 
     known = schema.names
     numbered = all(name.isdigit() for name in known)  # as pandas numbers columns that have no names
-    places = choose_edge_columns(
+    places = edge_columns.choose_edge_columns(
         where,
         columns,
         None if numbered and columns is None else known,
@@ -201,8 +208,8 @@ def parquet_table(files: list[Path], where: Path, columns: Columns, batch: int) 
 
     def choose(path: Path, file: pq.ParquetFile, columns: Columns) -> tuple[list[str], bool]:
         def examples(name: str) -> list[object]:
-            rows = next(file.iter_batches(batch_size=_EXAMPLES, columns=[name]), None)
-            return [] if rows is None else rows.column(0).to_pylist()
+            batches = file.iter_batches(batch_size=_EXAMPLES, columns=[name])
+            return [value for rows in islice(batches, 1) for value in rows.column(0).to_pylist()]
 
         return choose_edge_fields(path, columns, file.schema_arrow, examples)
 
@@ -248,7 +255,7 @@ def frame_edges(where: str, frame: object, columns: Columns) -> EdgeTable:
 def _arrow_rows(where: Place, columns: list[pa.Array], tally: RowTally, first: int, before: int = 0) -> EdgeRows:
     """Return the usable rows of a batch that begins at row ``first``, after those of other files ``before``."""
     plain = [plain_column(where, column, first) for column in columns]
-    return clean_rows(plain, tally, partial(range, before + first, before + first + len(columns[0])))
+    return edge_columns.clean_rows(plain, tally, partial(range, before + first, before + first + len(columns[0])))
 
 
 def edge_ends(edges: AnyArray, path: Path | None = None) -> tuple[AnyArray, AnyArray]:

@@ -1,83 +1,76 @@
 """Number the ids of an edge list that does not fit in memory.
 
 The table is read once, in runs that do: each keeps its rows as places in a list of its own ids. The lists are sorted
-and merged, range by range of ids, and each run learns the number of each of its ids. No list of all ids is in memory.
+and merged, range by range of ids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray, Float64Array, Int64Array
-from graphquilt.errors import FormatError, InputError
-from graphquilt.files import array_writer, map_array, temporary_array
+from graphquilt.arrays import AnyArray, Float64Array, pieces
+from graphquilt.errors import InputError
+from graphquilt.files.array_files import array_writer, map_array, temporary_array
+from graphquilt.graph.reading import ids as naming
 from graphquilt.graph.reading.edge_columns import BadRows, EdgeTable
-from graphquilt.graph.reading.ids import (
-    Census,
-    begins_with_names,
-    check_room,
-    collect_runs,
-    place_of,
-    settle_kind,
-    sort_names,
-)
+from graphquilt.graph.reading.ids import collect_runs
 from graphquilt.progress import ProgressCallback, report
 
 _LEAST_IDS = 1024  # that are merged at one time
 _PIECE = 1 << 16
 Kind = Literal["integer", "text", "mixed"]
+Batch = tuple[AnyArray, AnyArray, Float64Array | None]  # source, target, weights
 
 
-@dataclass(frozen=True)
-class Spool:
-    """An edge list in a folder, with ids numbered in ascending order, or taken as they are."""
+@dataclass(frozen=True, eq=False)
+class EdgeSource:
+    """Edges that a build reads in the same batches as often as it needs to."""
 
-    folder: Path
-    lengths: list[int]  # rows of each run
     n_edges: int
-    n_nodes: int
-    weighted: bool
-    node_ids: dict[str, Any] | None  # what the description of a graph says of them
+    batches: Callable[[], Iterator[Batch]]
+    n_nodes: int | None = None  # if it is known without reading
+    node_ids: dict[str, Any] | None = None  # what the description of a graph says of node_ids.npy
 
-    def batches(self, batch: int) -> Iterator[tuple[Int64Array, Int64Array, Float64Array | None]]:
-        """Yield source, target and weights of at most ``batch`` edges."""
-        for k in range(len(self.lengths)):
-            numbers = _numbers(self.folder, k)
-            ends, weights = _load(self.folder, k, "ends"), _load(self.folder, k, "weights") if self.weighted else None
-            for start in range(0, ends.shape[1], batch):
-                part = slice(start, start + batch)
-                u, v = numbers[ends[0, part]], numbers[ends[1, part]]
-                usable = (u >= 0) & (v >= 0) if len(numbers) and numbers.min() < 0 else None
-                w = None if weights is None else np.array(weights[part])
-                if usable is not None:
-                    u, v, w = u[usable], v[usable], None if w is None else w[usable]
-                yield u, v, w
+
+def _batches(folder: Path, n_runs: int, batch: int) -> Iterator[Batch]:
+    """Yield source, target and weights of at most ``batch`` edges of the runs in a folder."""
+    for k in range(n_runs):
+        numbers = np.append(np.fromfile(folder / f"{k}.numbers", dtype=np.int64), -1)[_load(folder, k, "ranks")]
+        ends = _load(folder, k, "ends")
+        weights = _load(folder, k, "weights") if (folder / f"{k}.weights.npy").exists() else None
+        for part in pieces(ends.shape[1], batch):
+            u, v = numbers[ends[0, part]], numbers[ends[1, part]]
+            w = None if weights is None else np.array(weights[part])
+            if len(numbers) and numbers.min() < 0:  # ids that are left out
+                usable = (u >= 0) & (v >= 0)
+                u, v, w = u[usable], v[usable], None if w is None else w[usable]
+            yield u, v, w
 
 
 def spool_edges(
     table: EdgeTable,
     folder: Path,
-    *,
+    batch: int,
     n_nodes: int | None,
+    *,
     bad_rows: BadRows,
     memory: int,
     progress: ProgressCallback | None = None,
-) -> Spool | None:
-    """Read and number an edge list.
-
-    None if the first row names the columns: its ids occur nowhere else, and no other row is like that.
-    """
+) -> EdgeSource:
+    """Read and number an edge list, in a folder; ids are numbered in ascending order, or taken as they are."""
     import pyarrow as pa
 
-    lengths, kind, weighted = _read_runs(table, folder, bad_rows, memory, progress)
+    lengths, kind = _read_runs(table, folder, bad_rows, memory, progress)
+    read = partial(_batches, folder, len(lengths), batch)
     if n_nodes is not None and kind != "text":
         for k in range(len(lengths)):
-            ids, ranks = sort_names(_load_names(folder, k), kind)
+            ids, ranks = naming.sort_names(_load_names(folder, k), kind)
             np.save(folder / f"{k}.ranks.npy", ranks)
             ids.tofile(folder / f"{k}.numbers")
         count, entry = n_nodes, None
@@ -87,39 +80,33 @@ def spool_edges(
         count, entry = _merge(folder, sizes, longest, memory // 4, progress)
         if n_nodes is not None and count != n_nodes:
             raise InputError(f"{table.where} has {count} text ids, and {n_nodes} nodes are stated. Leave n_nodes out.")
-        if kind == "text" and table.below_header is not None and _begins_with_names(folder, lengths, count):
-            return None
+        if kind == "text" and table.below_header is not None and _begins_with_names(read, sum(lengths), count):
+            below = table.below_header()
+            return spool_edges(below, folder, batch, n_nodes, bad_rows=bad_rows, memory=memory, progress=progress)
     pa.default_memory_pool().release_unused()
-    spool = Spool(folder, lengths, sum(lengths), count, weighted, entry)
-    if kind == "mixed":  # rows with an id that is not an integer are left out
-        spool = replace(spool, n_edges=sum(len(u) for u, _, _ in spool.batches(1 << 20)))
-    return spool
+    # Rows with an id that is not an integer are left out.
+    n_edges = sum(len(u) for u, _, _ in read()) if kind == "mixed" else sum(lengths)
+    return EdgeSource(n_edges, read, count, entry)
 
 
 def _read_runs(
     table: EdgeTable, folder: Path, bad_rows: BadRows, memory: int, progress: ProgressCallback | None
-) -> tuple[list[int], Kind, bool]:
+) -> tuple[list[int], Kind]:
     """Write the rows in runs, and decide what ids are."""
     import pyarrow as pa
 
-    tally, census, lengths, weighted = table.tally(), Census(table.ids), [], False
+    tally, census, lengths = table.tally(), naming.Census(table.ids), []
     for k, run in enumerate(collect_runs(table.batches(tally), memory / 16)):
         census.count(run)
-        with pa.OSFile(str(folder / f"{k}.names"), "wb") as file, pa.ipc.new_file(file, _schema()) as writer:
-            writer.write_batch(pa.record_batch([run.names], schema=_schema()))
+        batch = pa.record_batch([run.names], ["name"])
+        with pa.OSFile(str(folder / f"{k}.names"), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+            writer.write_batch(batch)
         np.save(folder / f"{k}.ends.npy", run.ends)
         if run.weights is not None:
-            weighted = True
             np.save(folder / f"{k}.weights.npy", run.weights)
         lengths.append(run.ends.shape[1])
         report(progress, "reading edges", sum(lengths), sum(lengths))
-    return lengths, settle_kind(table, tally, census, bad_rows), weighted
-
-
-def _schema() -> Any:
-    import pyarrow as pa
-
-    return pa.schema([("name", pa.large_string())])
+    return lengths, naming.settle_kind(table, tally, census, bad_rows)
 
 
 def _load_names(folder: Path, k: int) -> Any:
@@ -133,53 +120,24 @@ def _load(folder: Path, k: int, name: str) -> AnyArray:
     return map_array(folder / f"{k}.{name}.npy")
 
 
-def _numbers(folder: Path, k: int) -> Int64Array:
-    """Return the number of each id in the list of a run, -1 for those that are left out."""
-    numbers = np.fromfile(folder / f"{k}.numbers", dtype=np.int64)
-    values: Int64Array = np.append(numbers, -1)[_load(folder, k, "ranks")]
-    return values
-
-
 def _sort_runs(table: EdgeTable, folder: Path, n_runs: int, kind: Kind) -> int:
     """Write the ids of each run in ascending order, integers or UTF-8; return the number of letters of the longest."""
     import pyarrow.compute as pc
 
-    longest = total = n_ids = 0
+    seen = (1, 0, 0)
     for k in range(n_runs):
-        ids, ranks = sort_names(_load_names(folder, k), kind)
+        ids, ranks = naming.sort_names(_load_names(folder, k), kind)
         np.save(folder / f"{k}.ranks.npy", ranks)
         if kind != "text":
             np.save(folder / f"{k}.ids.npy", ids)
             continue
-        if (nul := pc.index(pc.match_substring(ids, "\0"), True).as_py()) >= 0:
-            name = ids[nul].as_py()
-            raise FormatError(f"{place_of(table)(name)}: the id {name[:80]!r} has a NUL in it. Remove it.")
-        letters = pc.utf8_length(ids).to_numpy()
-        total, n_ids = total + int(letters.sum()), n_ids + len(ids)
-        longest = max(longest, int(letters.max(initial=1)))
-        check_room(str(table.where), longest=longest, n_ids=n_ids, total=total)
+        seen = naming.check_text(table.where, ids, seen)
         width = max(1, pc.max(pc.binary_length(ids)).as_py() or 1)
         texts = np.lib.format.open_memmap(folder / f"{k}.ids.npy", "w+", f"S{width}", (len(ids),))
-        for start in range(0, len(ids), _PIECE):
-            texts[start : start + _PIECE] = _padded(ids.slice(start, _PIECE), width)
+        for here in pieces(len(ids), _PIECE):
+            texts[here] = [text.encode() for text in ids[here].to_pylist()]
         texts.flush()
-    return longest
-
-
-def _padded(ids: Any, width: int) -> AnyArray:
-    """Return text in an Arrow array as UTF-8 in an array of NumPy, each with as many bytes."""
-    _, offsets, data = ids.buffers()
-    ends = np.frombuffer(offsets, dtype=np.int64)[ids.offset : ids.offset + len(ids) + 1]
-    padded = np.zeros((len(ids), width), dtype=np.uint8)
-    padded[np.arange(width) < np.diff(ends)[:, None]] = np.frombuffer(data, dtype=np.uint8)[ends[0] : ends[-1]]
-    return padded.view(f"S{width}").ravel()
-
-
-def _decoded(ids: AnyArray, kind: np.dtype[Any]) -> AnyArray:
-    try:
-        return ids.astype(kind)
-    except UnicodeDecodeError:  # not ASCII
-        return np.char.decode(ids, "utf-8").astype(kind)
+    return seen[0] if kind == "text" else 0
 
 
 def _merge(
@@ -210,16 +168,15 @@ def _merge(
                     end.write((numbers[done : done + len(part)] + n).tobytes())
                 done += len(part)
             plain = plain and (not len(ids) or bool(ids[0] == n and ids[-1] == n + len(ids) - 1))
-            out.append(_decoded(ids, kind) if longest else ids)
+            out.append(np.char.decode(ids, "utf-8").astype(kind) if longest else ids)
             report(progress, "numbering ids", r + 1, len(borders) + 1)
     return out.length, None if plain else out.entry
 
 
-def _begins_with_names(folder: Path, lengths: list[int], n_nodes: int) -> bool:
+def _begins_with_names(read: Callable[[], Iterator[Batch]], n_edges: int, n_nodes: int) -> bool:
     counts = temporary_array((n_nodes,), np.uint8)
-    spool = Spool(folder, lengths, 0, n_nodes, False, None)
-    for u, v, _ in spool.batches(1 << 20):
+    for u, v, _ in read():
         for ids in (u, v):
             numbers, more = np.unique(ids, return_counts=True)
             counts[numbers] = np.minimum(2, counts[numbers] + np.minimum(more, 2))
-    return begins_with_names(sum(lengths), counts, (np.stack([u, v]) for u, v, _ in spool.batches(1 << 20)))
+    return naming.begins_with_names(n_edges, counts, (np.stack([u, v]) for u, v, _ in read()))

@@ -1,9 +1,7 @@
 """The one reader of tables in text files: it finds the delimiter, the header and the columns.
 
 It reads blocks of whole lines: by Arrow's parser, or line by line where a block has comments, runs of blanks, quoted
-blanks or bad rows. Cells are trimmed of blanks unless they are quoted. A first row is a header if it names the columns
-with known words, or if all its cells are words and one of them stands above numbers; of more than two columns, also if
-none of its words comes again in its column where others do.
+blanks or bad rows. Cells are trimmed of blanks unless they are quoted.
 """
 
 from __future__ import annotations
@@ -93,21 +91,17 @@ def _lines(path: Path, first: int, block: bytes) -> Iterator[tuple[int, str]]:
         line = content[:-1].decode("utf-8", "surrogateescape")
         if len(line) >= _LINE:
             raise _long_line(path, number)
+        try:
+            line.encode()
+        except UnicodeEncodeError as error:
+            byte = ord(line[error.start]) & 0xFF
+            raise FormatError(
+                f"{path}, line {number}: the byte {byte:#04x} after {line[: error.start][-40:]!r} is not text in "
+                "UTF-8. Convert the file, for example with iconv -f latin1 -t utf-8, or unpack it if it is compressed "
+                "(only .gz is read directly)."
+            ) from None
         if line.strip():
-            yield number, _decoded(path, number, line)
-
-
-def _decoded(path: Path, number: int, text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        byte = ord(text[error.start]) & 0xFF
-        raise FormatError(
-            f"{path}, line {number}: the byte {byte:#04x} after {text[: error.start][-40:]!r} is not text in UTF-8. "
-            "Convert the file, for example with iconv -f latin1 -t utf-8, or unpack it if it is compressed (only .gz "
-            "is read directly)."
-        ) from None
-    return text
+            yield number, line
 
 
 class Block(NamedTuple):
@@ -129,8 +123,7 @@ class TextTable:
     comments: tuple[str, ...]
     rows: list[list[str]]  # the first 200 rows
     lines: list[int]  # their line numbers
-    # Number and cells of lines before the first row that are comments, or rows whose id begins as comments do.
-    remarks: list[tuple[int, list[str]]] = field(default_factory=list)
+    remarks: list[tuple[int, list[str]]] = field(default_factory=list)  # numbers of lines, and their cells
 
     @classmethod
     def open(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,9 @@ import numpy as np
 from graphquilt.arrays import AnyArray, FloatArray
 from graphquilt.errors import FormatError
 from graphquilt.files import load_arrays, map_array
-from graphquilt.graph.reading.ids import check_room, integer_ids, signed, text_ids
-from graphquilt.graph.reading.sources import open_parquet
-from graphquilt.graph.reading.tables import TextTable, is_number, text_lines
+from graphquilt.graph.reading.ids import integer_ids, signed, text_ids
+from graphquilt.graph.reading.sources import is_parquet, read_parquet
+from graphquilt.graph.reading.tables import Place, TextTable, is_number, text_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,24 +46,19 @@ def read_vectors(path: Path) -> Vectors:
     (['ann', 'bob'], (2, 3))
     """
     try:
-        if path.suffix in (".parquet", ".pq"):
-            ids, X = _parquet_vectors(path)
-        elif path.suffix == ".npz":
-            ids, X = npz_vectors(path, load_arrays(path))
-        elif path.suffix == ".npy":
-            ids, X = _npy_vectors(path)
-        else:
-            ids, X = _text_vectors(path)
+        if is_parquet(path):
+            return table_vectors(path, read_parquet(path))
+        if path.suffix == ".npz":
+            return npz_vectors(path, load_arrays(path))
+        return _npy_vectors(path) if path.suffix == ".npy" else _text_vectors(path)
     except FileNotFoundError as error:
         raise FormatError(f"{path} does not exist.") from error
     except OSError as error:
         raise FormatError(f"{path} cannot be read: {error}.") from error
-    check_vectors(str(path), ids, X)
-    return ids, X
 
 
-def check_vectors(where: str, ids: AnyArray, X: AnyArray) -> None:
-    """Refuse ids that occur twice or do not belong to the coordinates, and coordinates that are not finite."""
+def check_vectors(where: Place, ids: AnyArray, X: AnyArray) -> Vectors:
+    """Return ids and coordinates; refuse ids that occur twice or do not fit them, and what is not finite."""
     if ids.ndim != 1 or ids.dtype.kind not in "iuU" or X.ndim != 2 or X.dtype.kind not in "fiu" or 0 in X.shape:
         raise FormatError(
             f"{where} holds ids of {ids.dtype} {ids.shape} and coordinates of {X.dtype} {X.shape}; expected one "
@@ -73,15 +69,14 @@ def check_vectors(where: str, ids: AnyArray, X: AnyArray) -> None:
     names, counts = np.unique(ids, return_counts=True)
     if len(names) < len(ids):
         twice = names[counts > 1]
-        raise FormatError(
-            f"{where}: {len(twice)} ids occur more than once, the first is {twice[0]!s:.80}; keep one row."
-        )
+        raise FormatError(f"{where}: {len(twice)} ids occur more than once, the first is {twice[0]!s:.80}; keep one.")
     bad = ~np.isfinite(X).all(axis=1)
     if bad.any():
         raise FormatError(
             f"{where}: {int(bad.sum())} of {len(X)} rows of coordinates are not finite, the first is that of "
             f"{ids[bad.argmax()]!s:.80}. Repair or remove those rows."
         )
+    return ids, X
 
 
 def id_position(names: Sequence[str], among: Sequence[int]) -> int | None:
@@ -100,7 +95,7 @@ def _npy_vectors(path: Path) -> Vectors:
             f"{path} has {len(X) if X.ndim else 0} rows and no ids: {beside} does not exist. Save them there, in the "
             f'order of the rows: np.save("{beside.name}", ids).'
         )
-    return map_array(beside), X
+    return check_vectors(path, map_array(beside), X)
 
 
 def npz_vectors(path: Path, arrays: Mapping[str, AnyArray]) -> Vectors:
@@ -116,20 +111,10 @@ def npz_vectors(path: Path, arrays: Mapping[str, AnyArray]) -> Vectors:
         ids = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
     except UnicodeDecodeError as error:
         raise FormatError(f"{path}: an id is not text in UTF-8 ({error.reason}). Write the ids as text.") from None
-    return signed(path, ids), next(iter(matrices.values()))
+    return check_vectors(path, signed(path, ids), next(iter(matrices.values())))
 
 
-def _parquet_vectors(path: Path) -> Vectors:
-    import pyarrow as pa
-
-    with open_parquet(path) as file:
-        try:
-            return table_vectors(str(path), file.read())
-        except (pa.ArrowException, OSError) as error:
-            raise FormatError(f"{path} cannot be read: {error}. Write it again.") from error
-
-
-def table_vectors(where: str, table: pa.Table) -> Vectors:
+def table_vectors(where: Place, table: pa.Table) -> Vectors:
     """Return the ids and the numbers in the columns of an Arrow table; other columns are announced and not used."""
     from pyarrow import types
 
@@ -153,8 +138,7 @@ def table_vectors(where: str, table: pa.Table) -> Vectors:
     column.validate(full=True)
     column = column.cast(plain[place])
     X = _lists(where, values[0]) if lists else np.stack([each.to_numpy() for each in values], axis=1)
-    ids = text_ids(where, column) if texts[place] else signed(where, column.to_numpy())
-    return ids, X
+    return check_vectors(where, text_ids(where, column) if texts[place] else signed(where, column.to_numpy()), X)
 
 
 def _is_vector(kind: pa.DataType) -> bool:
@@ -164,7 +148,7 @@ def _is_vector(kind: pa.DataType) -> bool:
     return bool(listed and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type)))
 
 
-def _lists(where: str, column: pa.ChunkedArray) -> FloatArray:
+def _lists(where: Place, column: pa.ChunkedArray) -> FloatArray:
     from pyarrow import compute
 
     lengths = np.unique(compute.list_value_length(column).to_numpy())
@@ -191,8 +175,7 @@ def _text_vectors(path: Path) -> Vectors:
     if not others or (header and len(table.rows) == 1):
         raise FormatError(f"{path} holds {'a header and ' if header else ''}no vectors: {','.join(first)[:80]!r}.")
     names, *columns = table.read([place, *others], header=header, numbers=others)
-    X = np.stack([column.to_numpy() for column in columns], axis=1)
-    return _ids(path, names), X
+    return check_vectors(path, _ids(path, names), np.stack([column.to_numpy() for column in columns], axis=1))
 
 
 def _ids(path: Path, names: pa.ChunkedArray) -> AnyArray:
@@ -205,20 +188,16 @@ def _word2vec(path: Path) -> Vectors:
     import pyarrow as pa
 
     lines = text_lines(path, comments=())
-    number, text = next(lines)
-    cells = text.split()
+    first = next(lines)
+    cells = first[1].split()
     counted = len(cells) == 2 and all(cell.isascii() and cell.isdigit() for cell in cells)
     if counted and len(cells[1]) > 6:
-        raise FormatError(f"{path}, line {number}: {cells[1][:20]} dimensions are more than a line can hold.")
+        raise FormatError(f"{path}, line {first[0]}: {cells[1][:20]} dimensions are more than a line can hold.")
     width = int(cells[1]) if counted else len(cells) - 1
     header = counted or (width > 0 and cells[0].lower() in ID_NAMES and not any(map(is_number, cells[1:])))
-    following = next(lines, None) if header else (number, text)
-    if following is None:
-        raise FormatError(f"{path} holds a first line and no vectors.")
     names: list[str] = []
     rows: list[FloatArray] = []
-    while following is not None:
-        number, text = following
+    for number, text in lines if header else chain([first], lines):
         name, *values = text.rstrip().rsplit(" ", width)
         try:
             row = np.array(values, dtype=np.float32)
@@ -230,6 +209,6 @@ def _word2vec(path: Path) -> Vectors:
             ) from None
         names.append(name.strip().strip('"'))
         rows.append(row)
-        following = next(lines, None)
-    check_room(str(path), longest=max(map(len, names)), n_ids=len(names), total=sum(map(len, names)))
-    return _ids(path, pa.chunked_array([names])), np.stack(rows)
+    if not rows:
+        raise FormatError(f"{path} holds a first line and no vectors.")
+    return check_vectors(path, _ids(path, pa.chunked_array([names])), np.stack(rows))

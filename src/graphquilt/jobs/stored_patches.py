@@ -1,36 +1,155 @@
-"""What comes back: embedded patches, which stay in their store until they are needed, and the result of embed()."""
+"""Embedded patches, opened when they are needed; and the file of rows that are not kept, block by block of nodes.
+
+Where a shared start leaves nothing to move, the row of a node that lies in one patch only is its position. Such rows go
+to one file, in the order of blocks of nodes and in each block of patches. Every row has a fixed place, so writing it
+again changes nothing, and workers need no turns. Stitching reads the last block first and cuts it off once the result
+has it: the length of the file tells how far it has come, whenever it is killed.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import html
+import hashlib
 import os
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 
-import graphquilt
-from graphquilt.alignment import Alignment
 from graphquilt.alignment.fit import FrameFit
-from graphquilt.alignment.patch_index import checked_patch, stranded_nodes
+from graphquilt.alignment.patch_index import checked_patch
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, IntArray
-from graphquilt.drawing import main_plane, points_svg, sample_rows
 from graphquilt.errors import FormatError, InputError, JobError
+from graphquilt.files import check_disk, translate_disk_errors
 from graphquilt.graph import Graph
 from graphquilt.jobs.records import patch_key, stored_patch_graph
-from graphquilt.jobs.rows import RowFile, shared_rows
 from graphquilt.jobs.settings import JobSettings
 from graphquilt.jobs.store import Record, Store, store_folder, store_name
-from graphquilt.patches import LazySequence, Patch, PatchGraph
+from graphquilt.patches import LazySequence, Patch
 
-if TYPE_CHECKING:
-    import pandas as pd
+KEY = "rows"  # of the record that describes the file
+BLOCK = 1 << 29  # bytes of the result in a block, in double precision
 
-    from graphquilt.jobs.job import Job
-    from graphquilt.jobs.nearest import Neighbours
+
+def shared_rows(store: Store, nodes: IntArray) -> BoolArray:
+    """Return which nodes of a patch (k,) are in other patches too, by the survey; the first always counts as such."""
+    mask: BoolArray = np.asarray(store["survey"].arrays["node_patches"][nodes]) > 1
+    mask[:1] = True
+    return mask
+
+
+@dataclass(frozen=True)
+class PatchRows:
+    """The places of one patch's rows in the file: (place, first row, row after the last) for each block."""
+
+    path: str
+    dtype: str
+    dim: int
+    spans: tuple[tuple[int, int, int], ...]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.dim * np.dtype(self.dtype).itemsize
+
+    def write(self, X: FloatArray) -> str:
+        """Write the rows (k, d), flush them to the disk, and return their checksum."""
+        rows = np.ascontiguousarray(X, dtype=self.dtype)
+        with translate_disk_errors(Path(self.path).parent), open(self.path, "r+b", buffering=0) as file:
+            for place, first, last in self.spans:
+                file.seek(place * self.row_bytes)
+                left = memoryview(rows[first:last].tobytes())
+                while left:
+                    left = left[file.write(left) :]
+            os.fsync(file.fileno())
+        return hashlib.sha256(rows.data).hexdigest()
+
+    def read(self, begin: int = 0, end: int | None = None) -> AnyArray:
+        """Return the rows begin..end-1, by default all; fewer if the file was cut off before them."""
+        end = max((last for _, _, last in self.spans), default=0) if end is None else end
+        parts = []
+        with open(self.path, "rb") as file:
+            for place, first, last in self.spans:
+                a, b = max(first, begin), min(last, end)
+                if a < b:
+                    file.seek((place + a - first) * self.row_bytes)
+                    parts.append(file.read((b - a) * self.row_bytes))
+        content = b"".join(parts)
+        whole = len(content) // self.row_bytes * self.row_bytes
+        return np.frombuffer(content[:whole], self.dtype).reshape(-1, self.dim)
+
+    def checksum(self) -> str:
+        """Return the checksum of what the file has."""
+        return hashlib.sha256(self.read().data).hexdigest()
+
+
+class RowFile:
+    """The file with the rows of all nodes that are in one patch only; its store is in a folder and has a survey."""
+
+    def __init__(self, store: Store, node_sets: Sequence[IntArray], n_nodes: int, *, dim: int, dtype: str) -> None:
+        folder = store_folder(store)
+        assert folder is not None
+        self.path, self.dim, self.dtype = folder / f"{KEY}.bin", dim, dtype
+        self.row_bytes = dim * np.dtype(dtype).itemsize
+        step = max(1, BLOCK // (8 * dim))
+        self.borders = np.append(np.arange(0, n_nodes, step), n_nodes)
+        counts = np.zeros((len(self.borders) - 1, len(node_sets)), dtype=np.int64)
+        for k, nodes in enumerate(node_sets):
+            counts[:, k] = np.diff(np.searchsorted(nodes[~shared_rows(store, nodes)], self.borders))
+        self.counts = counts
+        self.places = np.concatenate([[0], np.cumsum(counts)])  # of block b and patch k: b * p + k
+
+    @classmethod
+    def opened(cls, store: Store, node_sets: Sequence[IntArray], n_nodes: int) -> RowFile | None:
+        """Return the file that a store describes, or None if its patches are kept, or were never embedded."""
+        if store_folder(store) is None or KEY not in store:
+            return None
+        facts = store[KEY].parameters
+        return cls(store, node_sets, n_nodes, dim=int(str(facts["dim"])), dtype=str(facts["dtype"]))
+
+    @property
+    def blocks_left(self) -> int:
+        """Number of blocks that the file still has, from the first on; -1 if there is no file."""
+        try:
+            n_rows = self.path.stat().st_size // self.row_bytes
+        except FileNotFoundError:
+            return -1
+        ends = self.places[self.counts.shape[1] :: self.counts.shape[1]]
+        return int(np.searchsorted(ends, n_rows, side="right"))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file has its full length."""
+        return self.blocks_left == len(self.counts)
+
+    def create(self, store: Store) -> None:
+        """Make a file of the full length, unless there is one; its blocks take disk only when they are written."""
+        if not self.is_whole:
+            size = int(self.places[-1]) * self.row_bytes
+            check_disk(self.path.parent, size, "the embedding of the patches")
+            with translate_disk_errors(self.path.parent), open(self.path, "wb") as file:
+                file.truncate(size)
+        store[KEY] = Record({}, {"dim": self.dim, "dtype": self.dtype})
+
+    def of_patch(self, patch: int) -> PatchRows:
+        """Return the places of a patch's rows."""
+        p, ends = self.counts.shape[1], np.cumsum(self.counts[:, patch]).tolist()
+        spans = (
+            (int(self.places[b * p + patch]), end - int(count), end)
+            for b, (end, count) in enumerate(zip(ends, self.counts[:, patch], strict=True))
+        )
+        return PatchRows(str(self.path), self.dtype, self.dim, tuple(span for span in spans if span[1] < span[2]))
+
+    def blocks(self, result: FloatArray) -> Iterator[tuple[int, int]]:
+        """Yield the first node of each block that is left and the one after its last; flush it, and then cut it off."""
+        for b in reversed(range(self.blocks_left)):
+            yield int(self.borders[b]), int(self.borders[b + 1])
+            if isinstance(result, np.memmap):
+                result.flush()
+            os.truncate(self.path, int(self.places[b * self.counts.shape[1]]) * self.row_bytes)
 
 
 class EmbeddedPatches(LazySequence[Patch]):
@@ -213,93 +332,30 @@ def _opened(store: Hashable, version: str, runs: int) -> tuple[Store, Sequence[I
     return opened, stored_patch_graph(opened).repeat(runs).node_sets
 
 
-@dataclass(frozen=True, eq=False)
-class Result:
-    """What :func:`embed` returns.
+@contextlib.contextmanager
+def open_output(
+    store: Store, key: str, shape: tuple[int, int], dtype: str, *, continued: bool | None = None
+) -> Iterator[FloatArray | None]:
+    """Lend an array in a file, which becomes the record of this key without a copy; None for a store in memory.
 
-    Attributes
-    ----------
-    embedding : float array (n, dim)
-        Row u is the position of node u.
-    patch_graph, patches, alignment : PatchGraph, sequence of Patch, Alignment
-        Of all runs; the patches are those before alignment.
-    node_ids : array (n,) or None
-        The ids that the nodes came with, in the order of the rows; None if they are 0..n-1.
-    job : Job, optional
-        The job that made it, if it has a store.
+    Unless ``continued`` is None, the file survives a run that is killed: the next continues it, or makes a new one.
     """
+    folder, part = store_folder(store), output_part(store, key)
+    if folder is None:
+        yield None
+        return
+    if continued is None:
+        check_disk(folder, shape[0] * shape[1] * np.dtype(dtype).itemsize, f"the {key}")
+    try:
+        with translate_disk_errors(folder):
+            mode: Literal["r+", "w+"] = "r+" if continued else "w+"
+            yield np.lib.format.open_memmap(part, mode=mode, dtype=np.dtype(dtype), shape=shape)
+    except BaseException:
+        if continued is None:
+            part.unlink(missing_ok=True)
+        raise
 
-    embedding: FloatArray
-    patch_graph: PatchGraph
-    patches: Sequence[Patch]
-    alignment: Alignment
-    node_ids: AnyArray | None = None
-    job: Job | None = field(default=None, repr=False)
 
-    @classmethod
-    def of(cls, job: Job) -> Result:
-        """Return the result of a finished job."""
-        from graphquilt.jobs.export import job_ids
-
-        repeated = job.patch_graph.repeat(job.settings.recipe.runs)
-        X = job.embedding
-        ids = job_ids(job, len(X)) if job.graph is None else job.graph.node_ids
-        return cls(X, repeated, job.patches, job.alignment, ids, job)
-
-    @property
-    def stranded(self) -> BoolArray:
-        """Which nodes (n,) are only in patches that do not fit the others: do not rely on their positions."""
-        left_out, node_sets = self.alignment.left_out, self.patch_graph.node_sets
-        mask = np.zeros(len(self.embedding), dtype=np.bool_)
-        mask[stranded_nodes(node_sets, left_out)] = True
-        return mask
-
-    def __repr__(self) -> str:
-        nodes, dim = self.embedding.shape
-        return f"Result({nodes} nodes, dim={dim}, {self.patch_graph!r}, {self.alignment!r})"
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return the embedding as a pandas DataFrame: one row per node, indexed by its id, with columns x0, x1, …."""
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise InputError(
-                "a DataFrame needs pandas: pip install pandas, or use .embedding and .node_ids."
-            ) from error
-        columns = [f"x{k}" for k in range(self.embedding.shape[1])]
-        index = pd.RangeIndex(len(self.embedding)) if self.node_ids is None else pd.Index(self.node_ids)
-        return pd.DataFrame(np.asarray(self.embedding), index=index.rename("node_id"), columns=columns)
-
-    def neighbours(self, node: int | str, k: int = 10, *, metric: Literal["cosine", "inner"] = "cosine") -> Neighbours:
-        """Find the k nodes nearest to a node; see :func:`graphquilt.neighbours`."""
-        from graphquilt.jobs.nearest import neighbours
-
-        return neighbours(self, node, k=k, metric=metric)
-
-    def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
-        """Write a page with the map, the patches and the quality of the fit; return its path."""
-        return Path(graphquilt.report.write_job_report(self.as_job(), Path(path)))
-
-    def as_job(self) -> Job:
-        """Return the job that made this, or one in memory that has the same records."""
-        from graphquilt.jobs.job import Job
-
-        if self.job is not None:
-            return self.job
-        if not isinstance(self.patches, EmbeddedPatches) or self.patches.settings is None:
-            raise InputError("only the result of gq.embed or gq.align_files knows how it was made.")
-        job = Job(self.patches.store, self.patches.settings, self.patches.graph)
-        job.keep(self.alignment, self.embedding, {})
-        return job
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows: a few facts, the verdict, and the two main directions of the embedding."""
-        nodes, dim = self.embedding.shape
-        patches = self.alignment.n_patches
-        facts = f"{nodes:,} nodes in {dim} dimensions, {patches} {'patch' if patches == 1 else 'patches'}"
-        verdict = "<br>".join(html.escape(line) for line in self.alignment.summary().splitlines()[:3])
-        rows = sample_rows(nodes)
-        graph = getattr(self.patches, "graph", None)
-        classes = None if graph is None or graph.labels is None else np.asarray(graph.labels)[rows]
-        picture = points_svg({"": main_plane(self.embedding[rows])}, classes)
-        return f"<div><b>{facts}</b><br>{verdict}<br>{picture}</div>"
+def output_part(store: Store, key: str) -> Path:
+    """Return the file in which a run that was killed has left a part of an array."""
+    return (store_folder(store) or Path()) / f"{key}.part"
