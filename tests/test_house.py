@@ -212,7 +212,7 @@ BUDGET = {
     "patches": 2_060,
     "prediction": 686,
     "report": 925,
-    "temporal": 6_978,
+    "temporal": 6_980,
     "testing": 520,
 }
 LONGEST = 400  # lines of a module

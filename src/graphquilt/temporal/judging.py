@@ -257,7 +257,9 @@ def judge_pairs(
         own = tail_pvalues(surprise, pool.column(column, surprise[chosen]), shape=_SHAPES[1])
         table = tables[side]
         statistic -= np.log(own) + np.log(table.pvalue[np.searchsorted(table.nodes, nodes)])
-    pvalue = gammaincc(2.0, statistic / 2) if n_learnt >= LEARNT else np.ones(len(statistic))
+    pvalue = np.ones(len(statistic))
+    if n_learnt >= LEARNT:
+        pvalue[:] = gammaincc(2.0, statistic / 2)
     pool.add(np.column_stack(surprises)[chosen], are_strangers)
     counts = np.ones(len(statistic)) if pairs.counts is None else pairs.counts
     is_new = connections.times == 0
