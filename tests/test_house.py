@@ -200,14 +200,14 @@ def test_the_tests_that_the_differences_name_exist():
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
     "alignment": 3_475,
-    "cli": 1_811,
+    "cli": 1_813,
     "datasets": 307,
-    "embedders": 3_523,
+    "embedders": 3_519,
     "evaluate": 925,
     "federated": 2_986,
     "files": 836,
     "graph": 4_196,
-    "jobs": 6_077,
+    "jobs": 6_073,
     "linalg": 742,
     "patches": 2_060,
     "prediction": 686,

@@ -22,6 +22,7 @@ from graphquilt.jobs import (
     plan_job,
     plan_sizes,
 )
+from graphquilt.jobs.records import patch_key
 from toy_embedders import Toy, job_of_patches, ring_of_patches
 
 
@@ -169,6 +170,18 @@ def test_what_is_embedded_already_takes_no_time(job):
     before = plan_job(job).stages[0].cpu_seconds
     job.embed(only=range(10))
     assert plan_job(job).stages[0].cpu_seconds == pytest.approx(before / 2)
+
+
+def test_the_cost_of_another_embedder_is_that_of_its_patches_so_far(tmp_path):
+    graph, patch_graph = ring_of_patches(20)
+    job = job_of_patches(DirectoryStore(tmp_path / "job"), graph, patch_graph, embedder=Toy(3))
+    with pytest.raises(InputError, match="the cost of Toy is not known: embed some patches"):
+        plan_job(job)
+    job.embed(only=range(5))
+    costs = [job.store[patch_key(k, "embedding")].parameters["cpu_seconds"] for k in range(5)]
+    rows = job.patch_graph.sizes
+    left = sum(costs) / rows[:5].sum() * rows.sum() * 15 / 20
+    assert plan_job(job).stages[0].cpu_seconds == pytest.approx(left)
 
 
 def test_a_stage_without_room_is_refused_before_it_begins_with_the_flag_that_needs_less(tmp_path, monkeypatch):

@@ -154,10 +154,7 @@ def _open_inputs(store: Hashable, reference: GraphReference, version: object) ->
     """Open the graph folder, node lists and survey, which stay open until a file of the graph has changed."""
     graph, records = Graph.open(reference.folder), cast(Store, store)
     if graph_fingerprint(graph) != reference.graph:
-        raise FormatError(
-            f"the graph in {reference.folder} has the fingerprint {graph_fingerprint(graph)}, and the job was begun "
-            f"with {reference.graph}."
-        )
+        raise FormatError(f"{reference.folder} has the graph {graph_fingerprint(graph)}, not {reference.graph}.")
     survey = None if reference.survey is None else stored_survey(records["survey"])
     if survey is not None and survey.digest != reference.survey:
         raise FormatError("the survey of the graph was made again meanwhile; run again.")

@@ -246,7 +246,7 @@ def graphs_before_and_after(source: Source, after: str, graph: Graph, ids: AnyAr
 
 def _with_rows_of(part: Graph, graph: Graph, ids: AnyArray) -> Graph:
     """Return the edges of ``part`` between nodes of ``graph``, with its rows and features."""
-    place = find_ids(ids, np.arange(part.n_nodes) if part.node_ids is None else part.node_ids)
+    place = find_ids(ids, part.ids)
     entries = part.adjacency.tocoo()
     used = (place[entries.row] >= 0) & (place[entries.col] >= 0)
     ends = place[entries.row[used]], place[entries.col[used]]
