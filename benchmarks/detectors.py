@@ -50,16 +50,34 @@ def detect(name: str, data: Labelled, settings: Settings) -> tuple[Scores, float
 
 
 def _components(data: Labelled, settings: Settings) -> Scores:
-    """Score by all components together: -log of the p-value; the alerts are those of the analyst, without victims."""
+    """Score by all components together: -log of the p-value; the alerts are those of the analyst, without victims.
+
+    A pair has the p-value of its connection, in the order of the matrix.
+    """
     tracker = Tracker(settings.scoring, history=settings.history)
     scores = empty_scores(data)
-    alerts = []
+    alerts, pairs = [], []
     for t, window in enumerate(data.windows):
         result = tracker.update(window)
+        pairs.append(-np.log(np.maximum(result.connections.pvalue, 1e-300)))
         for side, table in result.sides.items():
             scores[side][table.nodes, t] = -np.log(table.pvalue)
         alerts.append({budget: [alert[1:3] for alert in result.alerts(budget)] for budget in settings.budgets})
-    return scores | {"alerts": alerts}
+    return scores | {"alerts": alerts, "pairs": pairs}
+
+
+def _new_pairs_first(data: Labelled) -> Scores:
+    """Score hosts by their new pairs, and pairs by that of their higher end, with all new pairs before all others."""
+    scores, known, pairs = new_pairs(data), np.zeros(0, dtype=np.int64), []
+    highest = max(float(np.nanmax(scores[side])) for side in SIDES)
+    lowest = min(float(np.nanmin(scores[side])) for side in SIDES)
+    for t, window in enumerate(data.windows):
+        source, destination = window.matrix.tocoo().coords
+        keys = (source.astype(np.int64) << 32) | destination
+        ends = np.fmax(scores["source"][source, t], scores["destination"][destination, t])
+        pairs.append(ends + np.where(np.isin(keys, known), 0.0, highest - lowest + 1))
+        known = np.union1d(known, keys)
+    return scores | {"pairs": pairs}
 
 
 def _contexts_stream(data: Labelled, settings: Settings) -> Scores:
@@ -180,6 +198,7 @@ DETECTORS: dict[str, Callable[[Labelled, Settings], Scores]] = {
     "unfolded (UASE), stream": _unfolded_stream,
     "degree z, stream": _degree_stream,
     "new pairs, stream": lambda data, _: new_pairs(data),
+    "new pairs first, stream": lambda data, _: _new_pairs_first(data),
     "volume, stream": lambda data, _: volume(data),
     "MIDAS-R, stream": lambda data, _: midas_r(data),
     "LAD, stream": lambda data, _: lad(data),

@@ -33,6 +33,7 @@ COMPARED = (
     "all components, stream",
     "degree z, stream",
     "new pairs, stream",
+    "new pairs first, stream",
     "volume, stream",
     "MIDAS-R, stream",
 )
@@ -84,7 +85,12 @@ def measure(data, judged, history, settings, names=COMPARED):
 
 
 def collect(scores, data):
-    """Return, for each judged window, the scores and truths of sources and of pairs, and what each budget finds."""
+    """Return, for each judged window, the scores and truths of sources and of pairs, and what each budget finds.
+
+    A budget is the hosts of highest score, of both sides together, and its precision the share that attack or are
+    attacked. A detector with alerts of its own, whose victims take no place, finds attacks by these; the share of
+    right ones is that of right places. A pair has the higher score of its ends, unless the detector scores pairs.
+    """
     rows = []
     for t in range(data.first, len(data.windows)):
         A = data.windows[t].matrix
@@ -93,14 +99,18 @@ def collect(scores, data):
         lowest = min(float(np.nanmin(scores[side][:, t], initial=0.0)) for side in SIDES) - 1.0
         value = {side: np.nan_to_num(scores[side][:, t], nan=lowest) for side in SIDES}
         source = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
-        pair = np.fmax(value["source"][source], value["destination"][A.indices])
+        ends = np.fmax(value["source"][source], value["destination"][A.indices])
+        pair = scores["pairs"][t] if "pairs" in scores else ends
         attack = np.isin(source * A.shape[1] + A.indices, keys(data.attacks["all"][t]))
         ranked = [(side, node) for side in SIDES for node in here[side].tolist()]
         order = np.argsort(-np.concatenate([value[side][here[side]] for side in SIDES]), kind="stable")
-        found, right = {}, {}
+        found, right, places = {}, {}, {}
         for budget in BUDGETS:
-            top = scores["alerts"][t][budget] if "alerts" in scores else [ranked[k] for k in order[:budget]]
+            top = [ranked[k] for k in order[:budget]]
             right[budget] = sum(bool(truth[side][node]) for side, node in top), len(top)
+            if "alerts" in scores:
+                top = scores["alerts"][t][budget]
+                places[budget] = sum(bool(truth[side][node]) for side, node in top), len(top)
             found[budget] = count_found(top, data, t)
         rows.append(
             {
@@ -108,6 +118,7 @@ def collect(scores, data):
                 "pair": (pair, attack),
                 "right": right,
                 "found": found,
+                "places": places,
             }
         )
     return rows
@@ -144,8 +155,10 @@ def summarise(rows):
             result[f"{what} AP"] = average_precision(value[truth], value[~truth])
     for budget in BUDGETS:
         result[f"found@{budget}"] = sum(row["found"][budget][0] for row in rows)
-        right, named = (sum(row["right"][budget][k] for row in rows) for k in (0, 1))
-        result[f"precision@{budget}"] = right / max(named, 1)
+        for column, part in (("precision", "right"), ("places", "places")):
+            counts = [row[part][budget] for row in rows if budget in row[part]]
+            if counts:
+                result[f"{column}@{budget}"] = sum(n for n, _ in counts) / max(sum(n for _, n in counts), 1)
     result["attacks"] = sum(row["found"][BUDGETS[0]][1] for row in rows)
     return result
 
@@ -175,15 +188,17 @@ def main() -> None:
             data, judged, dim = load(name, seed, arguments.sources)
             for history in arguments.histories:
                 key = f"{name} {seed} {history}"
-                if key not in result:
-                    result[key] = measure(data, judged, history, settings_of(dim), arguments.detectors)
+                missing = [d for d in arguments.detectors if d not in result.setdefault(key, {})]
+                if missing:
+                    rows = result[key] | measure(data, judged, history, settings_of(dim), missing)
+                    result[key] = {d: rows[d] for d in COMPARED if d in rows}
                     if arguments.out:
                         write_text(arguments.out, json.dumps(result, indent=1))
     print(table(result))
 
 
 def table(result):
-    """Write one markdown table per set; figures are means over the seeds."""
+    """Write one markdown table per set; figures are means over the seeds, AUC with half the range."""
     columns = (
         "source AUC",
         "source AP",
@@ -191,6 +206,7 @@ def table(result):
         "pair AP",
         "precision@20",
         "precision@100",
+        "places@20",
         "found@20",
         "found@100",
         "attacks",
@@ -209,8 +225,10 @@ def table(result):
                 cells = []
                 for column in columns:
                     values = [run[detector][column] for run in runs if column in run[detector]]
-                    mean = np.mean(values) if values else float("nan")
-                    cells.append(f"{mean:.0f}" if column.startswith(("found", "attacks")) else f"{mean:.3f}")
+                    mean = np.mean(values) if values else 0.0
+                    text = f"{mean:.0f}" if column.startswith(("found", "attacks")) else f"{mean:.3f}"
+                    spread = (max(values) - min(values)) / 2 if len(values) > 1 and "AUC" in column else 0
+                    cells.append((f"{text} ±{spread:.3f}" if spread else text) if values else "")
                 lines.append(f"| {history} | {detector.removesuffix(', stream')} | {' | '.join(cells)} |")
         lines.append("")
     return "\n".join(lines)

@@ -339,6 +339,9 @@ def test_flows_behind_incidents_and_other_alerts_without_the_logs(command, tmp_p
     code, _, err = command("anomaly", tmp_path / "a", "--out", tmp_path / "no", "--ignore", known)
     assert code == 2
     assert "read the logs again, or use --allow" in err
+    code, _, err = command("anomaly", tmp_path / "a", "--out", tmp_path / "no", "--width", "1h", "--dim", "3")
+    assert code == 2
+    assert "--dim, --width cannot change any more" in err
     whole = (tmp_path / "a" / "scores.npz").read_bytes()
     (tmp_path / "a" / "scores.npz").write_bytes(whole[:-1])
     assert command("anomaly", tmp_path / "a", "--out", tmp_path / "no")[0] == 2

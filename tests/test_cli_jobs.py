@@ -377,6 +377,7 @@ def known(edges, job, tmp_path, monkeypatch):
         (("embed", "EDGES", "--dmi", "3"), "Unknown option: --dmi. Did you mean --dim?"),
         (("embde", "EDGES"), 'Did you mean "embed"?'),
         (("embed",), "EDGES is missing; see graphquilt embed --help."),
+        (("update", "job", "--add"), "the value of --add is missing; see graphquilt update --help."),
         (("embed", "EDGES", "-e", "nowhere:Mine"), "--embedder nowhere:Mine cannot be imported"),
         (("embed", "EDGES", "-e", "toy_embedders:Toy", "--set", "size=1"), "cannot be called with dim 64"),
         (("embed", "EDGES", "--workers", "0", "--out", "none"), 'Invalid value "0" for --workers. Must be >= 1.'),

@@ -107,7 +107,6 @@ PACKAGES = {
     "docs/embedders.md": ["torch_geometric", "safetensors", "sklearn"],
     "docs/evaluation.md": ["torch"],
     "docs/how-to/federated-alignment.md": ["private_set_intersection"],
-    "docs/patches.md": ["matplotlib"],
     "docs/recipes.md": ["torch"],
     "docs/report.md": ["matplotlib"],
 }

@@ -166,9 +166,9 @@ def test_the_weakest_pairs_of_many_clusters_count_as_inside(with_weights, monkey
 def test_patches_of_a_large_graph_are_read_in_groups(tmp_path, monkeypatch):
     graph = weighted(communities(width=20))
     graph.save(tmp_path / "graph")
-    monkeypatch.setattr(tasks, "LARGE", np.inf)
+    monkeypatch.setattr(tasks, "GROUPED", np.inf)
     expected = gq.embed(tmp_path / "graph", dim=8, n_patches=6, store=tmp_path / "one by one").embedding
-    monkeypatch.setattr(tasks, "LARGE", 1)
+    monkeypatch.setattr(tasks, "GROUPED", 1)
     monkeypatch.setattr(tasks, "HELD", (graph.indices.nbytes + graph.features.nbytes) // 2)
     result = gq.embed(tmp_path / "graph", dim=8, n_patches=6, store=tmp_path / "in groups")
     assert np.array_equal(result.embedding, expected)

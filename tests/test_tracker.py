@@ -241,6 +241,27 @@ def test_new_and_improbable_pairs_rank_first():
     assert best[0].pvalue <= best[1].pvalue
 
 
+def test_a_pair_of_unusual_hosts_counts_more_than_the_same_pair_of_usual_ones():
+    """Two new pairs, equally improbable; only one of the sources has 30 others."""
+    matrices = steady_stream(8, 14)
+    today = sp.lil_array(matrices[-1])
+    today[3, 100:130] = 1
+    stream = run(Tracker(options(), history=14), [*matrices[:-1], sp.csr_array(today)])
+    table = stream[-1].connections
+    new = table.is_new & (table.source != 3)
+    assert np.median(table.pvalue[table.is_new & (table.source == 3)]) < np.median(table.pvalue[new]) / 3
+    assert np.mean(np.concatenate([window.connections.pvalue for window in stream[2:-1]]) < 0.01) < 0.02
+
+
+def test_a_monday_after_a_weekend_is_no_alarm():
+    """Ten times as many hosts as in the two windows before: neither their number nor their flows are severe."""
+    A = steady_stream(10, 3)
+    weekend = [sp.csr_array(sp.vstack([day[:10], sp.csr_array((140, 200))])) for day in A[:2]]
+    monday = run(Tracker(options()), [*weekend, A[2]])[-1]
+    for side in SIDES:
+        assert np.mean(monday.sides[side].pvalue < 0.01) < 0.05
+
+
 def test_a_restart_changes_nothing(tmp_path):
     matrices = steady_stream(8, 14)
     through, before = Tracker(options()), Tracker(options())

@@ -139,7 +139,9 @@ def _explain(error: CycloptsError, program: str) -> str:
     """Return what is wrong with the tokens of a call, in one line."""
     command = " ".join((program, *(error.command_chain or ())))
     if isinstance(error, MissingArgumentError) and error.argument is not None and not error.argument.tokens:
-        return f"{error.argument.name.lstrip('-').upper()} is missing; see {command} --help."
+        name = error.argument.name
+        what = f"the value of {name}" if name in sys.argv else name.lstrip("-").upper()
+        return f"{what} is missing; see {command} --help."
     if isinstance(error, UnusedCliTokensError) and error.command_chain:
         tokens = " ".join(error.unused_tokens or ())
         return f"{' '.join(error.command_chain)} does not take '{tokens}'; see {command} --help."

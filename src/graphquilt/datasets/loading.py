@@ -119,10 +119,7 @@ def dataset_folder(data: str | os.PathLike[str] | None = None) -> Path:
     """Return the folder with data sets: ``data``, or that of the variable ``GRAPHQUILT_DATA``."""
     path = data if data is not None else os.environ.get("GRAPHQUILT_DATA")
     if not path:
-        raise InputError(
-            "no folder with data sets is named: pass --data FOLDER (data= in Python) or set GRAPHQUILT_DATA. "
-            "The data set 'blocks' needs none."
-        )
+        raise InputError("pass --data FOLDER (data=) or set GRAPHQUILT_DATA; the data set 'blocks' needs none.")
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise InputError(f"the folder with data sets, {folder}, does not exist.")

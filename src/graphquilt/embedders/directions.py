@@ -144,7 +144,7 @@ class BasisEncoder:
     def of(cls, embedder: Propagation, graph: Graph, far: FarField | None) -> BasisEncoder:
         """Return the encoder of an embedder with a shared start, made on a graph."""
         shared, nodes = ({}, {}) if far is None else (far.shared, far.nodes)
-        known = {"ids": _ids(graph), "column": np.asarray(nodes["column"])} if "column" in nodes else {}
+        known = {"ids": graph.ids, "column": np.asarray(nodes["column"])} if "column" in nodes else {}
         return cls(embedder, {name: shared[name] for name in SHARED if name in shared}, known)
 
     def __repr__(self) -> str:
@@ -163,7 +163,7 @@ class BasisEncoder:
         graph = graph.undirected()
         nodes: dict[str, AnyArray] = {}
         if "gain" in self.shared:
-            rows = find_ids(self.known["ids"], _ids(graph))
+            rows = find_ids(self.known["ids"], graph.ids)
             columns = np.where(rows >= 0, self.known["column"][rows], -1).astype(np.int32)
             if graph.features is None and (columns < 0).all():
                 raise InputError(
@@ -215,7 +215,3 @@ class BasisEncoder:
             return cls(embedder, shared, known)
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"{path} does not hold the settings of a basis: {error}.") from error
-
-
-def _ids(graph: Graph) -> AnyArray:
-    return np.arange(graph.n_nodes) if graph.node_ids is None else np.asarray(graph.node_ids)

@@ -20,7 +20,6 @@ from graphquilt.linalg import Motions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from contextlib import AbstractContextManager
 
     import torch
 
@@ -105,17 +104,7 @@ class Network:
             import torch  # noqa: F401
         if graph.n_nodes == 0:
             raise InputError(f"{name} was given a graph without nodes; there is nothing to embed.")
-        features = self._features(graph)
-        with self._session(graph, features):
-            return self._train(graph, features, np.random.SeedSequence(seed).spawn(1)[0], progress)
-
-    def _session(self, graph: Graph, features: Features | None) -> AbstractContextManager[None]:
-        """Return the block in which torch trains on the graph."""
-        from graphquilt.embedders.training import session
-
-        width = graph.n_nodes if features is None else int(features.shape[1])
-        size = f"{graph.n_nodes} nodes with {width} features and {self._hidden} hidden units"
-        return session(self.device, self.threads, size)
+        return self._train(graph, self._features(graph), np.random.SeedSequence(seed).spawn(1)[0], progress)
 
     def _features(self, graph: Graph) -> Features | None:
         return features_of(graph, featureless=self.featureless, normalize=self._normalize, name=type(self).__name__)
@@ -152,20 +141,20 @@ class Network:
         import torch
 
         from graphquilt.embedders.gcn import encode, inputs_of, normalized_adjacency
-        from graphquilt.embedders.training import Parameters, train
+        from graphquilt.embedders.training import Parameters, session, train
 
-        dtype = getattr(torch, self.dtype)
+        dtype, width = getattr(torch, self.dtype), graph.n_nodes if features is None else int(features.shape[1])
         first, second = (int(state) for state in seeds.generate_state(2, np.uint64) >> np.uint64(1))
         if initial is None:
-            rng = np.random.default_rng(first if self.init_seed is None else self.init_seed)
-            initial = self._initial(graph.n_nodes if features is None else int(features.shape[1]), rng)
-        parameters = Parameters(initial, device=self.device, dtype=dtype)
-        inputs = inputs_of(normalized_adjacency(graph), features, smooth=self._smooth, device=self.device, dtype=dtype)
-        loss = self._loss(graph, inputs, torch.Generator().manual_seed(second), background)
-        losses = train(parameters, loss, self, progress=progress)
-        with torch.no_grad():
-            weights = parameters.views(parameters.flat.cpu().clone())
-            X = encode(inputs, parameters.named)[:, : self.dim].cpu().numpy().copy()
+            initial = self._initial(width, np.random.default_rng(first if self.init_seed is None else self.init_seed))
+        with session(self.device, self.threads, f"{graph.n_nodes} nodes, {width} features and {self._hidden} hidden"):
+            parameters, A = Parameters(initial, device=self.device, dtype=dtype), normalized_adjacency(graph)
+            inputs = inputs_of(A, features, smooth=self._smooth, device=self.device, dtype=dtype)
+            loss = self._loss(graph, inputs, torch.Generator().manual_seed(second), background)
+            losses = train(parameters, loss, self, progress=progress)
+            with torch.no_grad():
+                weights = parameters.views(parameters.flat.cpu().clone())
+                X = encode(inputs, parameters.named)[:, : self.dim].cpu().numpy().copy()
         return Fit(X, losses, self._encoder(graph, {name: value.numpy() for name, value in weights.items()}))
 
     def _encoder(self, graph: Graph, weights: Mapping[str, AnyArray]) -> Encoder:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from graphquilt.arrays import AnyArray, Float32Array
+from graphquilt.arrays import AnyArray, BoolArray, Float32Array
 from graphquilt.embedders.contract import Fit, Hook, check_dim
 from graphquilt.embedders.directions import BasisEncoder, grid_product, leading
 from graphquilt.embedders.shared_start import Arrays, FarField, Survey, agree
@@ -113,9 +113,8 @@ class Propagation:
         shapes_fit = V.ndim == 2 and V.shape[1] == self.n_directions and scale.shape == (self.n_directions,)
         if not shapes_fit or any(each.dtype.kind != "f" or not np.isfinite(each).all() for each in (V, scale)):
             raise InputError(
-                f"a shared start of Propagation has finite directions and a scale, one column for each of "
-                f"{self.n_directions} dimensions; these are {V.dtype} {V.shape} and {scale.dtype} {scale.shape}. Make "
-                "the start again."
+                f"a shared start of Propagation has finite directions and a scale, a column for each of "
+                f"{self.n_directions} dimensions, not {V.dtype} {V.shape}, {scale.dtype} {scale.shape}: make it again."
             )
 
     @property
@@ -163,11 +162,11 @@ class Propagation:
             shared = {name: rows for name, rows in made.shared.items() if name != "sample"}  # of nodes of the cover
             return folded(Survey(rest, shared), column, 0 if clusters is None else clusters.k, coupling)
 
-    def follow(self, graph: Graph, before: Survey, clusters: CoarseGraph | None, *, renew: bool = True) -> Survey:
+    def follow(self, graph: Graph, before: Survey, clusters: CoarseGraph | None, *, renew: BoolArray) -> Survey:
         """Return the survey of a graph that has changed, in the frame of the survey ``before``.
 
         Columns, their gains and the reduction of the features stay; new nodes, with -1 as ``column``, join their
-        neighbours. Degrees and roles follow the graph, and with ``renew`` the tables of the far field.
+        neighbours. Degrees and roles follow the graph, and so do the tables of the far clusters ``renew`` (k,).
         """
         if self.directed:
             raise InputError("a job of Propagation(directed=True) cannot be updated. Embed the graph in a new folder.")

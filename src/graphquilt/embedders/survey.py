@@ -91,7 +91,8 @@ def survey_graph(
         nodes["column"], shared["gain"] = column, (1 / share).astype(np.float32)
         if cut and tables is not None:
             both = column if members is None else np.concatenate([column, column])
-            shared["column_tables"] = tables.of_columns(both, len(share), embedder.block)
+            M, block = tables.memberships(both, len(share)), embedder.block
+            shared["column_tables"] = tables.tables(M, np.float16, restart=WALK_RESTART, steps=WALK_STEPS, block=block)
     if has_features and tables is not None:
         shared |= _feature_arrays(embedder, graph, tables, cut=cut)
     tabled = {"column_tables": 1, "feature_tables": len(FEATURE_PARTS)}  # and the parts that each is for
@@ -102,7 +103,7 @@ def survey_graph(
 
 
 def follow_graph(
-    embedder: Propagation, graph: Graph, before: Survey, clusters: CoarseGraph | None, *, renew: bool
+    embedder: Propagation, graph: Graph, before: Survey, clusters: CoarseGraph | None, *, renew: BoolArray
 ) -> Survey:
     """Return the survey of a graph that has changed since ``before``; see :meth:`Propagation.follow`."""
     degree, loop = degrees_with_loops(graph)
@@ -115,14 +116,15 @@ def follow_graph(
     if clusters is None or "cluster" not in before.nodes:
         return Survey(nodes, shared)
     nodes["cluster"] = clusters.clusters
-    if renew:
+    if renew.any():
         far = FarTables(clusters, degree, loop)
         if "column_tables" in shared:
-            shared["column_tables"] = far.of_columns(nodes["column"], len(shared["gain"]), embedder.block)
+            M = far.memberships(nodes["column"], len(shared["gain"]))
+            shared["column_tables"] = far.renewed(shared["column_tables"], M, renew, restart=WALK_RESTART)
         if "feature_tables" in shared:
             assert graph.features is not None
-            averages = far.averages(graph.features, row_scale(graph))
-            shared["feature_tables"] = _feature_tables(embedder, far, averages, shared.get("basis"))
+            M = _reduced(far.averages(graph.features, row_scale(graph)), shared.get("basis"))
+            shared["feature_tables"] = far.renewed(shared["feature_tables"], M, renew, restart=float(embedder.restart))
     return Survey(nodes, shared)
 
 
@@ -141,16 +143,15 @@ def _feature_arrays(embedder: Propagation, graph: Graph, far: FarTables, *, cut:
         if width > embedder.basis_width:
             shared["basis"] = V
     if cut:
-        shared["feature_tables"] = _feature_tables(embedder, far, averages, shared.get("basis"))
+        M = _reduced(averages, shared.get("basis"))
+        shared["feature_tables"] = far.tables(M, np.float32, restart=restart, steps=steps, block=embedder.block)
     return shared
 
 
-def _feature_tables(embedder: Propagation, far: FarTables, averages: Features, basis: AnyArray | None) -> AnyArray:
-    """Return the tables of the features, or of their reduction by ``basis``."""
+def _reduced(averages: Features, basis: AnyArray | None) -> Float32Array:
+    """Return the averages of the features, or of their reduction by ``basis``."""
     M = averages if basis is None else times(averages, np.asarray(basis, dtype=np.float32))
-    dense = np.asarray(M.toarray() if isinstance(M, sp.csr_array) else M, dtype=np.float32)
-    restart, steps = float(embedder.restart), embedder.steps
-    return far.tables(dense, np.float32, restart=restart, steps=steps, block=embedder.block)
+    return np.asarray(M.toarray() if isinstance(M, sp.csr_array) else M, dtype=np.float32)
 
 
 def _columns(embedder: Propagation, graph: Graph, far: CoarseGraph | None) -> tuple[AnyArray, Float32Array]:
@@ -200,21 +201,31 @@ class FarTables:
         loops = self._sum(lambda a, b: (loop[a:b] * self.linked[a:b], self.clusters[a:b]), self.k)
         between = sp.csr_array(coarse.between + sp.diags_array(loops))
         volume = np.asarray(between.sum(axis=1), dtype=np.float64).ravel()
-        self.volume = np.where(volume > 0, volume, 1.0)
+        self.between, self.volume = between, np.where(volume > 0, volume, 1.0)
         inside = (between.indptr.astype(np.int64), between.indices, between.data.astype(np.float32))
         none = (np.zeros(self.k + 1, dtype=np.int64), np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32))
         scale = ((1 / self.volume).astype(np.float32), np.zeros(self.k, dtype=np.float32))
         self.walk = Walk(inside, none, scale, np.empty(0, dtype=np.int32))
 
-    def of_columns(self, column: AnyArray, count: int, block: int) -> AnyArray:
-        """Return the tables of memberships in ``count`` columns before each step, float16 (steps + 1, k, count)."""
+    def memberships(self, column: AnyArray, count: int) -> Float32Array:
+        """Return the averages of memberships in ``count`` columns, (k, count)."""
 
         def members(first: int, last: int) -> tuple[AnyArray, AnyArray]:  # nodes in no column weigh nothing
             own = column[first:last]
             return self.degree[first:last] * (own >= 0), self.clusters[first:last].astype(np.int64) * count + own
 
         M = self._sum(members, self.k * count).reshape(self.k, count) / self.volume[:, None]
-        return self.tables(M.astype(np.float32), np.float16, restart=WALK_RESTART, steps=WALK_STEPS, block=block)
+        return M.astype(np.float32)
+
+    def renewed(self, tables: AnyArray, M: Float32Array, rows: BoolArray, *, restart: float) -> AnyArray:
+        """Return tables in which some clusters begin with the averages M and walk on through those of the others."""
+        tables = np.array(tables)
+        step = sp.diags_array((1 - restart) / self.volume[rows]) @ sp.csr_array(self.between[rows])
+        step, start = sp.csr_array(step, dtype=np.float32), np.float32(restart) * M[rows]
+        tables[0, rows] = M[rows]
+        for i in range(1, len(tables)):
+            tables[i, rows] = step @ tables[i - 1].astype(np.float32) + start
+        return tables
 
     def _sum(self, part: Callable[[int, int], tuple[AnyArray, AnyArray]], count: int) -> Float64Array:
         """Return the sums (count,) of values by place, which ``part`` gives for the nodes first..last-1."""

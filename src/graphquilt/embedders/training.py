@@ -6,9 +6,9 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -250,10 +250,15 @@ reconstruction_loss: Callable[[Tensor, Tensor, Tensor], Tensor] = _Reconstructio
 class Background:
     """Nodes outside a patch that stay where they are while it is trained."""
 
-    places: Tensor  # (k, dim): first the far ends of edges that leave the patch, then a sample of the whole graph
-    leaving: Tensor  # (2, m): the edges that leave the patch, each from a node of it to the number of a far end
+    places: Any  # (k, dim): first the far ends of edges that leave the patch, then a sample of the whole graph
+    leaving: Any  # (2, m): the edges that leave the patch, each from a node of it to the number of a far end
     n_far: int  # places that are far ends
     share: float  # of the whole graph that the patch is: this share of the non-edges is sampled inside it
+
+    def on(self, device: str, dtype: torch.dtype) -> Background:
+        """Return it with tensors on a device."""
+        places, leaving = torch.as_tensor(self.places, dtype=dtype).to(device), torch.as_tensor(self.leaving).to(device)
+        return replace(self, places=places, leaving=leaving)
 
     def edges(self, inside: Tensor, n_nodes: int) -> Tensor:
         """Return the edges inside the patch and those that leave it; far ends are numbered from n_nodes."""

@@ -178,14 +178,13 @@ class GAE(Network):
         epochs = min(self.max_epochs, _TRIAL)
         own = replace(self, featureless=None, weight_decay=decay, max_epochs=epochs)
         features = own._features(sample)
-        with own._session(sample, features):
-            trials = (own._train(sample, features, child) for child in np.random.SeedSequence(seed).spawn(_SEEDS))
-            best = max(trials, key=lambda fit: reconstruction_score(sample, fit.embedding, seed))
-            if epochs == self.max_epochs:
-                return best
-            assert isinstance(best.encoder, Encoder)
-            patient = replace(own, patience=_PATIENCE * self.patience, max_epochs=self.max_epochs - epochs)
-            return patient._train(sample, features, np.random.SeedSequence(seed), initial=best.encoder.weights)
+        trials = (own._train(sample, features, child) for child in np.random.SeedSequence(seed).spawn(_SEEDS))
+        best = max(trials, key=lambda fit: reconstruction_score(sample, fit.embedding, seed))
+        if epochs == self.max_epochs:
+            return best
+        assert isinstance(best.encoder, Encoder)
+        patient = replace(own, patience=_PATIENCE * self.patience, max_epochs=self.max_epochs - epochs)
+        return patient._train(sample, features, np.random.SeedSequence(seed), initial=best.encoder.weights)
 
     def _decay(self, sample: Graph) -> float:
         """Return the penalty on the weights, which grows with the features, as the weights shrink with them."""
@@ -217,12 +216,10 @@ class GAE(Network):
         self, graph: Graph, seed: int, far: FarField | None, progress: Hook = None
     ) -> tuple[dict[str, AnyArray], Float64Array]:
         """Train on a patch from the seed encoder; return the weights and the losses."""
-        import torch
-
         from graphquilt.embedders.training import Background
 
         assert self.start is not None
-        n, device, features, first = graph.n_nodes, self.device, self._shared_features(graph), self._of_start("seed")
+        n, features, first = graph.n_nodes, self._shared_features(graph), self._of_start("seed")
         places = self._encode(graph, first, far)[n:]
         leaving = np.empty((2, 0), dtype=np.int64)
         if far is not None and len(places):
@@ -230,15 +227,9 @@ class GAE(Network):
         outside = np.concatenate([places, np.asarray(self.start["sample"])])
         epochs = min(self.max_epochs, _OWN_EPOCHS if self.blend else _EPOCHS)
         resumed = replace(self, weight_decay=float(self.start.get("decay", self.weight_decay)), max_epochs=epochs)
-        with self._session(graph, features):
-            background = Background(
-                torch.as_tensor(outside, dtype=getattr(torch, self.dtype)).to(device),
-                torch.as_tensor(leaving).to(device),
-                len(places),
-                n / max(n if far is None else far.n_nodes, 1),
-            )
-            seeds = np.random.SeedSequence(seed)
-            fit = resumed._train(graph, features, seeds, progress, initial=first, background=background)
+        background = Background(outside, leaving, len(places), n / max(n if far is None else far.n_nodes, 1))
+        seeds = np.random.SeedSequence(seed)
+        fit = resumed._train(graph, features, seeds, progress, initial=first, background=background)
         assert isinstance(fit.encoder, Encoder)
         return dict(fit.encoder.weights), fit.losses
 
@@ -251,6 +242,7 @@ class GAE(Network):
         pairs = undirected_edges(graph)
         non_edges, edges = NonEdges(pairs, graph.n_nodes), torch.as_tensor(pairs).to(self.device)
         if background is not None:
+            background = background.on(self.device, getattr(torch, self.dtype))
             edges = background.edges(edges, graph.n_nodes)
 
         def loss(weights: Weights) -> torch.Tensor:

@@ -100,8 +100,7 @@ def _usable_nodes(labels: Int64Array, per_class: int, skip_small: bool) -> tuple
     names = names[~small]
     if len(names) < 2:
         raise InputError(
-            f"{len(names)} classes have more than {per_class} labelled nodes, among {int((labels >= 0).sum())}; a "
-            "classifier needs at least two."
+            f"{len(names)} classes have more than {per_class} labelled nodes; a classifier needs at least two."
         )
     nodes = np.flatnonzero(np.isin(labels, names))
     return nodes, np.searchsorted(names, labels[nodes])
@@ -144,8 +143,7 @@ class InvariantLogistic:
     .. math:: \frac1m \sum_i -\log p_{y_i}(x_i) + \frac\lambda2 \|W\|_F^2, \qquad p(x) = \mathrm{softmax}(W x + b)
 
     is minimised over the training nodes for each penalty, from strong to weak. Every step is equivariant under
-    rotation; only rounding differs. The penalty with the best accuracy on the validation nodes is used, the stronger
-    in a tie.
+    rotation; only rounding differs. The penalty with the best accuracy on the validation nodes is used.
 
     L-BFGS minimises, from the minimum of the penalty before, in coordinates in which the bound of Böhning (1992) on the
     second derivatives, :math:`\frac12 (X^\top X / m) + \lambda`, is the identity: most penalties need 5 to 20 steps.

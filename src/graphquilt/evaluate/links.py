@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike
 
 from graphquilt.arrays import FloatArray, Int64Array, refuse_masked
 from graphquilt.errors import InputError
@@ -58,7 +58,7 @@ def source_target(A: FloatArray, B: FloatArray) -> FloatArray:
 
 
 def reconstruction_auc(
-    X: npt.ArrayLike, graph: Graph, *, seed: int, max_edges: int | None = None, score: Score = inner_product
+    X: ArrayLike, graph: Graph, *, seed: int, max_edges: int | None = None, score: Score = inner_product
 ) -> float:
     """Return the ROC AUC of the graph's edges against the same number of non-edges.
 
@@ -101,7 +101,7 @@ def reconstruction_auc(
 
 
 def link_prediction_auc(
-    X: npt.ArrayLike, held_out: npt.ArrayLike, graph: Graph, *, seed: int, score: Score = inner_product
+    X: ArrayLike, held_out: ArrayLike, graph: Graph, *, seed: int, score: Score = inner_product
 ) -> float:
     """Return the ROC AUC of edges that were held out of the embedding against the same number of non-edges.
 
@@ -139,7 +139,7 @@ class LinkRanking:
     mrr: float
 
 
-def rank_links(score: PairScore, held_out: npt.ArrayLike, graph: Graph, *, seed: int) -> LinkRanking:
+def rank_links(score: PairScore, held_out: ArrayLike, graph: Graph, *, seed: int) -> LinkRanking:
     """Return how a score of pairs, (k, 2) to (k,), ranks edges; the seed decides the non-edges, equal for every score.
 
     See :func:`link_prediction_auc` for the other parameters. Hits@K is that of fewer non-edges if there are not enough,
@@ -171,7 +171,7 @@ def _hits_and_mrr(score: PairScore, edges: Int64Array, graph: Graph, seed: int) 
     return hits, mean_reciprocal_rank(score(ranked), scores)
 
 
-def reconstruction_ranks(X: npt.ArrayLike, graph: Graph, *, seed: int, score: Score) -> tuple[float, float]:
+def reconstruction_ranks(X: ArrayLike, graph: Graph, *, seed: int, score: Score) -> tuple[float, float]:
     """Return Hits@50 and the mean reciprocal rank of at most 10 000 edges of the graph; see :class:`LinkRanking`."""
     X = checked_embedding(X, graph.n_nodes)
     rng = np.random.default_rng(seed)
@@ -180,9 +180,7 @@ def reconstruction_ranks(X: npt.ArrayLike, graph: Graph, *, seed: int, score: Sc
     return _hits_and_mrr(lambda pairs: _scores(X, pairs, score), rng.permutation(edges)[:_SAMPLE], graph, seed)
 
 
-def link_quality(
-    X: npt.ArrayLike, held_out: npt.ArrayLike, graph: Graph, *, seed: int, score: Score = cosine
-) -> LinkRanking:
+def link_quality(X: ArrayLike, held_out: ArrayLike, graph: Graph, *, seed: int, score: Score = cosine) -> LinkRanking:
     """Return how well an embedding predicts held-out edges, by default by the cosine, which ignores lengths.
 
     See :func:`link_prediction_auc` for the parameters. The memory needed grows with the number of held-out edges only.
@@ -198,7 +196,7 @@ def link_quality(
     return rank_links(lambda pairs: _scores(X, pairs, score), held_out, graph, seed=seed)
 
 
-def _checked_pairs(held_out: npt.ArrayLike, graph: Graph) -> Int64Array:
+def _checked_pairs(held_out: ArrayLike, graph: Graph) -> Int64Array:
     """Return held-out edges as an int array (k, 2), or raise."""
     refuse_masked(held_out_edges=held_out)
     edges = np.asarray(held_out, dtype=np.int64)

@@ -24,9 +24,7 @@ from graphquilt.federated.sums import Contribution, Directions, Embedded, contri
 from graphquilt.files import array_checksum, is_checksum, sync_folder, translate_disk_errors
 
 IDENTITY, LEDGER, SECRETS = "identity", "ledger", "round.secret"
-DIFFERENCE = (
-    "The difference of two totals is what parties in only one of them contributed; if that is one, it is shown."
-)
+DIFFERENCE = "The difference of two totals is what parties in only one contributed; if that is one, it is shown."
 TOTAL = (
     "the total of all parties, nothing of one. All parties but one, together with the coordinator, see the total of "
     "that one; the coordinator with one party sees the total with names on the columns that this party knows."

@@ -61,7 +61,7 @@ def whole_change(known: Known, given: Graph, *, anyway: bool, features: NodeVect
     """Return the change to a new state of the whole graph; ``anyway`` accepts one with few common ids or edges."""
     if given.directed and not known.graph.directed:
         raise InputError("the graph of this job is undirected, and the new one is directed; make it undirected first.")
-    names = _names(given)
+    names = given.ids
     ids, rows = known.rows_of(names)
     common, least = int((rows < len(known.ids)).sum()), min(int((~known.gone).sum()), len(names))
     if common < COMMON * least and not anyway:
@@ -87,10 +87,10 @@ def edge_change(
 ) -> Change:
     """Return the change by edges to add and to remove; with ``total``, weights of an edge that is there are added."""
     if remove is not None:
-        rows = known.rows_of(_names(remove))[1]
-        for name in _names(remove)[rows >= len(known.ids)].tolist():
+        rows = known.rows_of(remove.ids)[1]
+        for name in remove.ids[rows >= len(known.ids)].tolist():
             node_row(known.ids if known.ids.dtype.kind in "iu" else known.ids.astype(str), name)  # names like this one
-    names = np.empty(0, known.ids.dtype) if add is None else _names(add)
+    names = np.empty(0, known.ids.dtype) if add is None else add.ids
     ids, rows = known.rows_of(names)
     n, missing = len(ids), 0
     A = _padded(known.graph, n)
@@ -99,7 +99,7 @@ def edge_change(
         more = _placed(add, rows, n)
         A = sp.csr_array(A + more if total else A.maximum(more))
     if remove is not None:
-        R = _placed(remove, known.rows_of(_names(remove))[1], n)
+        R = _placed(remove, known.rows_of(remove.ids)[1], n)
         R.data[:] = 1
         there = A.multiply(R)
         missing = _pairs(R, known.graph.directed) - _pairs(sp.csr_array(there), known.graph.directed)
@@ -108,10 +108,6 @@ def edge_change(
     degrees = np.diff(A.indptr) + np.bincount(A.indices, minlength=n)
     present = (degrees > 0) | ~linked & ~np.r_[known.gone, np.zeros(n - len(known.gone), dtype=bool)]
     return _compare(known, A, ids, present, features=_given_rows(ids, None, features), missing=missing)
-
-
-def _names(graph: Graph) -> AnyArray:
-    return np.arange(graph.n_nodes) if graph.node_ids is None else np.asarray(graph.node_ids)
 
 
 def _placed(graph: Graph, rows: Int64Array, n: int) -> sp.csr_array:

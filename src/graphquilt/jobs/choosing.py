@@ -55,10 +55,8 @@ def choose_by_labels(embeddings: Mapping[str, FloatArray], labels: npt.ArrayLike
     nodes = np.flatnonzero(np.isin(given, classes[counts >= FEWEST]))
     y = np.unique(given[nodes], return_inverse=True)[1].astype(np.int64)
     if len(nodes) == 0 or y.max() == 0:
-        raise InputError(
-            f"{int((counts >= FEWEST).sum())} classes have at least {FEWEST} labelled nodes; choosing by labels needs "
-            "two. Give more labels, or do not choose by labels."
-        )
+        enough = int((counts >= FEWEST).sum())
+        raise InputError(f"classes with at least {FEWEST} labels: {enough}; choosing by labels needs two.")
     splits = list(_folds(y, seed))
     rows = {name: np.asarray(np.asarray(X)[nodes], dtype=np.float64) for name, X in embeddings.items()}
     accuracies = {name: InvariantLogistic()(X, y, splits) for name, X in rows.items()}
@@ -110,10 +108,7 @@ def choose_signal(
         other = stored_record(store, KEY)
         if other is not None and patch_key(0, "embedding") in store:
             changes = differences({name: other.parameters.get(name) for name in made_from}, made_from)
-            raise JobError(
-                f"the signal of {store_name(store)} was chosen with {changes}. Use the same labels and settings, or "
-                "another folder."
-            )
+            raise JobError(f"the signal of {store_name(store)} was chosen with {changes}. Use another folder.")
         embeddings = {name: replace(default, signal=signal)(graph, seed) for name, signal in candidates.items()}
         choice = choose_by_labels(embeddings, classes, seed=seed)
         facts = {"signal": choice.name, "accuracies": dict(choice.accuracies), "labelled": choice.n_labelled}

@@ -8,6 +8,7 @@ import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
+from typing import Any
 
 import numpy as np
 
@@ -102,18 +103,9 @@ def embed_patches(
         raise InputError(f"patch numbers must be in 0..{total - 1}; got {wanted[0]}..{wanted[-1]}.")
     threads = loop_threads() if executor is None else 1
     with one_thread(), use_loop_threads(threads), contextlib.ExitStack() as lock:
-        run = EmbeddingRun(
-            graph,
-            patch_graph,
-            settings,
-            store={} if store is None else store,
-            wanted=wanted,
-            is_shard=only is not None,
-            executor=executor,
-            progress=progress,
-            retries=retries,
-            lock=lock,
-        )
+        records: Store = {} if store is None else store
+        how: dict[str, Any] = {"executor": executor, "progress": progress, "retries": retries, "lock": lock}
+        run = EmbeddingRun(graph, patch_graph, settings, records, wanted, is_shard=only is not None, **how)
         check_embedder(run.store, run.embedders, settings.seed)
         if "patch_graph" not in run.store and len(wanted):
             run.take_lock()

@@ -22,9 +22,10 @@ from graphquilt.embedders.shared_start import shares_start
 from graphquilt.errors import FormatError, InputError, JobError, counted
 from graphquilt.files.writing import available_memory
 from graphquilt.jobs.options import Recipe
-from graphquilt.jobs.store import store_folder
-from graphquilt.jobs.tasks import HELD, LARGE
-from graphquilt.patches.clusters import MOST_PAIRS
+from graphquilt.jobs.records import patch_key
+from graphquilt.jobs.store import store_folder, stored_record
+from graphquilt.jobs.tasks import GROUPED, HELD
+from graphquilt.patches.clusters import LARGE, MOST_PAIRS
 
 if TYPE_CHECKING:
     from graphquilt.jobs.job import Job
@@ -55,7 +56,8 @@ class StagePlan:
 
     def shortages(self, memory: float, disk: float, margin: float = 1.0) -> Iterator[str]:
         """Say what is too small for the stage, of the bytes that are free, and what needs less."""
-        n_workers = min(int(memory * self.processes / (self.memory * margin)), _cores())
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        n_workers = min(int(memory * self.processes / (self.memory * margin)), cores)
         for what, needed, free in (("memory", self.memory, memory), ("disk", self.disk, disk)):
             if needed * margin > free:
                 less = _LESS.get((self.stage, what), f"free some {what}, or use another machine")
@@ -134,7 +136,10 @@ def plan_sizes(
     >>> [stage.stage for stage in plan.stages]
     ['ingest', 'clusters', 'patches', 'survey', 'embedding', 'alignment', 'centroid']
     """
-    return _compare_with_free(_known_stages(sizes, embedder, recipe, workers), folder)
+    stages = stage_plans(sizes, embedder, recipe, workers)
+    if np.isnan(sum(stage.cpu_seconds for stage in stages)):
+        raise _unknown(embedder)
+    return _compare_with_free(stages, folder)
 
 
 def stage_plans(sizes: Sizes, embedder: Embedder, recipe: Recipe, workers: int = 1) -> tuple[StagePlan, ...]:
@@ -151,14 +156,16 @@ def stage_plans(sizes: Sizes, embedder: Embedder, recipe: Recipe, workers: int =
     item = np.dtype(recipe.precision).itemsize if recipe.precision == "float16" else 4.0
     seconds = _embedding_seconds(sizes, embedder, starts=starts) * recipe.runs
     memory = lanes * (largest + _SPARE) + _SPARE * (lanes > 1)
-    if starts and 4 * (sizes.entries + n * f) > LARGE:  # each worker reads groups of patches
+    if starts and 4 * (sizes.entries + n * f) > GROUPED:  # each worker reads groups of patches
         memory += lanes * (HELD + 9.0 * n)
     embedding = StagePlan("embedding", seconds, memory, item * d * rows, lanes)
     survey = []
     if starts and sizes.n_patches > 1:
-        k = max(2048, n / 1000)
+        small = sizes.entries <= LARGE  # a small graph has more clusters, and METIS makes its columns
+        k = min(n / 2, 8192) if small else max(2048, n / 1000)
         tables = k * (2 * 9 * 256 + 4 * 11 * min(f, 256))
         cpu = _pairs(sizes) * (8 * 256 + 10 * min(f, 256)) / _WALKED + n * (1e-6 + 16e-9 * f)
+        cpu += small * (2e-6 * sizes.entries + 1.6e-4 * k)
         survey.append(StagePlan("survey", cpu, 50.0 * n + 2 * tables + 16 * _pairs(sizes) + _SPARE, 31.0 * n + tables))
     alignment, centroid = _stitching_plans(sizes, recipe, free, workers)
     motions = free_motions(embedder, start=recipe.start)
@@ -176,32 +183,42 @@ def _embedding_seconds(sizes: Sizes, embedder: Embedder, *, starts: bool) -> flo
         clusters, reduced = 256 * starts, min(f, 256)
         walked = (sizes.entries * sizes.rows / sizes.n_nodes + 2 * rows) * (8 * clusters + embedder.steps * reduced)
         return walked / _WALKED + rows * (2e-6 + (clusters + 3 * reduced) * (4e-10 * d + 6e-9) + 2e-8 * f)
-    per_row = {
-        "SVD": 8e-6 * d,
-        "VGAE": per_weight * (4 * d * f + 8 * d * d),
-        "GAE": per_weight * (4 * d * f + 4 * d * d),
-        "DGI": per_weight * 2 * d * f,
-    }
-    return rows * per_row.get(type(embedder).__name__, np.nan)
+    weights = {"VGAE": 4 * d * f + 8 * d * d, "GAE": 4 * d * f + 4 * d * d, "DGI": 2 * d * f}
+    name = type(embedder).__name__
+    return rows * (8e-6 * d if name == "SVD" else per_weight * weights.get(name, np.nan))
 
 
 def plan_job(job: Job, *, workers: int = 1) -> Plan:
-    """Estimate the cost of embedding and stitching the patches of a job from their sizes; see :func:`plan_sizes`."""
-    settings, done = job.settings, job.count_embedded() / job.n_wanted
+    """Estimate the cost of embedding and stitching the patches of a job from their sizes; see :func:`plan_sizes`.
+
+    For an embedder that is not one of graphquilt's, the records of patches that are embedded say what others will cost.
+    """
+    settings, left = job.settings, 1 - job.count_embedded() / job.n_wanted
     if settings.recipe.undone(settings.motions).free:
         job.patch_graph.check_dim(settings.dim)
-    stages = _known_stages(_sizes_of(job), settings.embedders[0], settings.recipe, workers)
+    stages = stage_plans(_sizes_of(job), settings.embedders[0], settings.recipe, workers)
     embedding, *others = (stage for stage in stages if stage.stage in ("embedding", "alignment", "centroid"))
-    embedding = dataclasses.replace(embedding, cpu_seconds=embedding.cpu_seconds * (1 - done))
+    seconds = _measured_seconds(job) if np.isnan(embedding.cpu_seconds) else embedding.cpu_seconds
+    embedding = dataclasses.replace(embedding, cpu_seconds=seconds * left)
     return _compare_with_free((embedding, *others), store_folder(job.store))
 
 
-def _known_stages(sizes: Sizes, embedder: Embedder, recipe: Recipe, workers: int) -> tuple[StagePlan, ...]:
-    stages = stage_plans(sizes, embedder, recipe, workers)
-    if np.isnan(sum(stage.cpu_seconds for stage in stages)):
-        name = type(embedder).__name__
-        raise InputError(f"the cost of {name} is not known: embed one patch (embed-patches --shard), and look at it.")
-    return stages
+def _measured_seconds(job: Job) -> float:
+    """Return the CPU seconds that embedding all patches takes by the records of some."""
+    sizes, seconds, n_rows = job.patch_graph.sizes, 0.0, 0
+    for k in range(job.n_wanted):
+        record = stored_record(job.store, patch_key(k, "embedding"))
+        cost = None if record is None else record.parameters.get("cpu_seconds")
+        if isinstance(cost, int | float):
+            seconds, n_rows = seconds + cost, n_rows + int(sizes[k % len(sizes)])
+    if n_rows == 0:
+        raise _unknown(job.settings.embedders[0])
+    return seconds / n_rows * float(sizes.sum()) * job.settings.recipe.runs
+
+
+def _unknown(embedder: Embedder) -> InputError:
+    name = type(embedder).__name__
+    return InputError(f"the cost of {name} is not known: embed some patches of a job (--shard), then plan that job.")
 
 
 def _sizes_of(job: Job) -> Sizes:
@@ -294,10 +311,6 @@ def disk_free(folder: Path) -> float:
     while not place.exists():
         place = place.parent
     return float(shutil.disk_usage(place).free)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _amount(count: float) -> str:

@@ -183,10 +183,7 @@ def check_patch_graph(store: Store, made_from: Parameters) -> None:
     known = {name: value for name, value in made_from.items() if name in stored}
     changes = differences({name: stored[name] for name in known}, known)
     if changes:
-        raise JobError(
-            f"the patches in {store_name(store)} were cut with {changes}. Use the same graph and settings, or another "
-            "folder."
-        )
+        raise JobError(f"the patches in {store_name(store)} were cut with {changes}. Use another folder.")
 
 
 def stored_patch_graph(store: Store) -> PatchGraph:
@@ -213,10 +210,8 @@ def check_embedder(store: Store, embedders: Sequence[Embedder], seed: int, *, na
         if len(changes) == 2:
             break
     if changes:
-        raise JobError(
-            f"{store_name(store)} is embedded with {changes[0]}. Mixing them would spoil the job: use the "
-            "same settings, or another folder."
-        )
+        name = store_name(store)
+        raise JobError(f"{name} is embedded with {changes[0]}. Mixing them would spoil it: use another folder.")
 
 
 @dataclass(frozen=True, eq=False)

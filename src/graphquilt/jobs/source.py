@@ -173,10 +173,7 @@ def settle_graph(
             changes = differences(stored.source.input(), source.input()) or (
                 f"graph with fingerprint {stored.source.fingerprint} (now {source.fingerprint})"
             )
-            raise JobError(
-                f"{store_name(store)} was made from other input: {changes}. Use another folder, or remove this "
-                "one first."
-            )
+            raise JobError(f"{store_name(store)} was made from other input: {changes}. Use another folder.")
         keep = True
     elif stored is not None:
         source = stored.source

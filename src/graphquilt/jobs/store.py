@@ -218,10 +218,8 @@ class DirectoryStore:
             mark = stamp(data)
             seen = self._verified.get(key) == mark
             if mark[0] != marker["bytes"] or not (seen or file_checksum(data) == marker["sha256"]):
-                raise FormatError(
-                    f"{data} does not have the SHA-256 that its marker says, or its {marker['bytes']} bytes: it was "
-                    "cut short or changed. It has to be made again."
-                )
+                problem = f"does not have the SHA-256, or the {marker['bytes']} bytes, that its marker says"
+                raise FormatError(f"{data} {problem}: it was cut short or changed, and has to be made again.")
             self._verified[key] = mark
             arrays = map_arrays(data, tuple(marker["arrays"]))
         except FileNotFoundError:

@@ -257,10 +257,8 @@ class EmbeddedPatches(LazySequence[Patch]):
         """Refuse to stitch if patches are missing, have other dimensions, or were embedded differently."""
         missing = [k for k in self._which if patch_key(k, "embedding") not in self.store]
         if missing:
-            raise JobError(
-                f"{len(missing)} of {len(self)} patches are not embedded yet, the first is {missing[0]}; finish them "
-                "first (graphquilt embed-patches)."
-            )
+            left = f"{len(missing)} of {len(self)} patches are not embedded yet, the first is {missing[0]}"
+            raise JobError(f"{left}; finish them first (graphquilt embed-patches).")
         width = stored_rows(self.store, self._which[0])[0].shape[1]
         if width != dim:
             name = store_name(self.store)

@@ -336,10 +336,8 @@ class PatchSweep:
             if outcome.arrays is not None:
                 run.store[key] = outcome.record(self.parameters(patch))
             elif key not in run.store:
-                raise JobError(
-                    f"a worker embedded patch {patch}, but {type(run.store).__name__} does not have it: all workers "
-                    "must reach the folder of the store, for example on a shared disk."
-                )
+                where = f"{type(run.store).__name__} does not have it: all workers must reach its folder"
+                raise JobError(f"a worker embedded patch {patch}, but {where}.")
             return False
         if outcome.kind == "embedder":
             raise EmbedderError(f"{error}.")

@@ -39,7 +39,7 @@ from graphquilt.progress import ProgressCallback, resource_usage
 
 PatchInput: TypeAlias = tuple[IntArray, Graph, FarField | None]  # nodes, their subgraph, what is known of the rest
 _CURVE = 33  # points of a loss curve that are kept
-LARGE, HELD = 1 << 32, 1 << 30  # bytes of a graph of which patches are read in groups, and of such a group
+GROUPED, HELD = 1 << 32, 1 << 30  # bytes of a graph of which patches are read in groups, and of such a group
 _ENTRIES = 1 << 20  # nodes whose edges are read at once
 
 
@@ -89,7 +89,7 @@ class PatchInputs:
         if self.graph is None or self.graph.folder is None or self._views is None or self._views[1] is not None:
             return None
         size = sum(getattr(array, "nbytes", 0) for array in (self.graph.indices, self.graph.features))
-        return None if size < LARGE else max(1, HELD * len(self.node_sets) // size)
+        return None if size < GROUPED else max(1, HELD * len(self.node_sets) // size)
 
     def _group(self, group: int) -> tuple[Graph, IntArray, Features | None]:
         """Return the graph with the edges of a group of patches only, their nodes, and the features of these.
@@ -154,10 +154,7 @@ def _open_inputs(store: Hashable, reference: GraphReference, version: object) ->
     """Open the graph folder, node lists and survey, which stay open until a file of the graph has changed."""
     graph, records = Graph.open(reference.folder), cast(Store, store)
     if graph_fingerprint(graph) != reference.graph:
-        raise FormatError(
-            f"the graph in {reference.folder} has the fingerprint {graph_fingerprint(graph)}, and the job was begun "
-            f"with {reference.graph}."
-        )
+        raise FormatError(f"{reference.folder} has the graph {graph_fingerprint(graph)}, not {reference.graph}.")
     survey = None if reference.survey is None else stored_survey(records["survey"])
     if survey is not None and survey.digest != reference.survey:
         raise FormatError("the survey of the graph was made again meanwhile; run again.")

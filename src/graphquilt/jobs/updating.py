@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -13,25 +13,18 @@ from typing import cast
 import numpy as np
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int64Array
+from graphquilt.arrays import AnyArray, BoolArray, Float64Array, FloatArray, Int64Array, IntArray
 from graphquilt.embedders import Propagation
 from graphquilt.embedders.shared_start import Survey, shares_start
 from graphquilt.errors import InputError
 from graphquilt.graph import Graph, read_edges
 from graphquilt.graph.files import with_checksums
 from graphquilt.graph.reading.node_tables import NodeRows, NodeVectors, open_features
+from graphquilt.jobs import records, versions
 from graphquilt.jobs.changes import Change, Known, edge_change, whole_change
 from graphquilt.jobs.export import job_ids
 from graphquilt.jobs.job import Job
-from graphquilt.jobs.records import (
-    far_clusters,
-    graph_fingerprint,
-    keep_patch_graph,
-    keep_survey,
-    needs_clusters,
-    patch_key,
-    stored_survey,
-)
+from graphquilt.jobs.records import patch_key
 from graphquilt.jobs.source import Source, keep_graph
 from graphquilt.jobs.stitching import stitch
 from graphquilt.jobs.store import (
@@ -47,25 +40,14 @@ from graphquilt.jobs.store import (
     store_folder,
     stored_record,
 )
-from graphquilt.jobs.versions import (
-    FRAME,
-    Update,
-    copy_record,
-    found_again,
-    gone_nodes,
-    history,
-    share_of,
-    start_keys,
-    taken_over,
-    turn,
-)
+from graphquilt.jobs.versions import FRAME, Update
 from graphquilt.kernels import one_blas_thread
 from graphquilt.linalg import nearest_orthogonal
 from graphquilt.patches import CoarseGraph, PatchGraph, coarse_graph, join_neighbours
 from graphquilt.progress import ProgressCallback
 
 TOLERANCE = 0.01  # of the weight of a patch's edges: with less, only what is in the home of a change is embedded again
-FAR = 0.05  # of the weight of all edges: with more, averages over far clusters and all patches are made again
+FAR = 0.05  # of the weight of a far cluster's edges: with more, its average is made again; of all edges: everything
 
 
 def update(
@@ -114,13 +96,17 @@ def update(
     """
     old = job if isinstance(job, Job) else Job.open(job)
     before = np.asarray(old.embedding)  # refuses a job that is not finished
-    known = _known(old)
+    n, p, recipe = len(before), old.patch_graph.n_patches, old.settings.recipe
+    gone = versions.gone_nodes(old.store, n)
+    known = Known(old.require_graph(), job_ids(old, n), np.zeros(n, dtype=bool) if gone is None else gone)
+    if recipe.keep_patches is False or recipe.averages_at_once(old.settings.motions, n, p, old.settings.dim):
+        raise InputError(f"{old.name} did not keep its patches, which an update needs. Embed with --keep-patches.")
     with locked(old.store):
         change, source = _read_change(known, old.settings.source, (graph, add, remove), features, anyway=anyway)
-        number = len(history(old.store)) + 1
+        number = len(versions.history(old.store)) + 1
         same = np.array_equal(change.gone, known.gone) and not len(change.new) and not change.weight.any()
         if same and not refresh:
-            return Update(version=number, missing=change.missing, n_patches=old.patch_graph.n_patches)
+            return Update(version=number, missing=change.missing, n_patches=p)
         new = _Next(old, known, change, source, refresh=refresh)
         new.plan()
         if refresh:
@@ -130,19 +116,9 @@ def update(
         result = new.describe(before, number + 1)
         date = datetime.now(UTC).isoformat(timespec="seconds")
         entry = {"date": date, "refresh": refresh, **asdict(result)}
-        new.store[HISTORY] = Record({}, {"version": number + 1, "history": [*history(old.store), entry]})
+        new.store[HISTORY] = Record({}, {"version": number + 1, "history": [*versions.history(old.store), entry]})
         new.take_place()
     return result
-
-
-def _known(job: Job) -> Known:
-    graph = job.require_graph()
-    recipe, motions = job.settings.recipe, job.settings.motions
-    n, p = graph.n_nodes, job.patch_graph.n_patches
-    if recipe.keep_patches is False or recipe.averages_at_once(motions, n, p, job.settings.dim):
-        raise InputError(f"{job.name} did not keep its patches, which an update needs. Embed with --keep-patches.")
-    gone = gone_nodes(job.store, n)
-    return Known(graph, job_ids(job, n), np.zeros(n, dtype=bool) if gone is None else gone)
 
 
 def _read_change(
@@ -179,13 +155,16 @@ class _Next:
         self.old, self.known, self.change, self.refresh = old, known, change, refresh
         self.graph = with_checksums(change.graph)
         base = {key: record_digest(old.store, key) for key in ("embedding", "patch_graph")}
-        self.fingerprint = graph_fingerprint(self.graph)
+        self.fingerprint = records.graph_fingerprint(self.graph)
         self.made_from = {**base, "graph": self.fingerprint, "refresh": refresh}
         folder = store_folder(old.store)
         self.store: Store = {} if folder is None else DirectoryStore(folder / NEXT)
         self.source = replace(source, graph=None, fingerprint=self.fingerprint)
         known_rows = np.flatnonzero(~change.gone[: known.graph.n_nodes])
         self.stayed: Int64Array = np.setdiff1d(known_rows, change.new)  # were there before, and still are
+        before, now = (graph.undirected().degrees[self.stayed] for graph in (known.graph, self.graph))
+        alone = self.stayed[(before == 0) & (now > 0)]
+        self.joining: Int64Array = np.union1d(change.new, alone)  # new, or without edges before
 
     @property
     def job(self) -> Job:
@@ -205,30 +184,32 @@ class _Next:
                 whole = self.graph.with_attributes(features=np.asarray(X)) if isinstance(X, np.memmap) else self.graph
                 self.source = keep_graph(self.store, self.source, whole)
             self.store["settings"] = Record({}, self.job.settings.to_parameters())
-            arrays, reused = ({}, {}) if self.refresh else self._follow()
-            self.store[UPDATE] = Record({"gone": self.change.gone, **arrays}, {**self.made_from, "reused": reused})
+            changes, reused = ({}, {}) if self.refresh else self._follow()
+            self.store[UPDATE] = Record({"gone": self.change.gone, **changes}, {**self.made_from, "reused": reused})
         if folder is not None:
             self.graph = with_checksums(Graph.open(folder / "graph"), str(folder / "graph"))
 
-    def _follow(self) -> tuple[dict[str, AnyArray], dict[str, str]]:
+    def _follow(self) -> tuple[dict[str, Float64Array], dict[str, str]]:
         """Bring the records of the job up to date; return the changes so far, and digests of what stays."""
         old, undirected, clusters = self.old, self.graph.undirected(), None
         if "clusters" in old.store:
-            labels = self._before(old.store["clusters"].arrays["cluster"], back=False)
+            labels = self._before(old.store["clusters"].arrays["cluster"])
             clusters = coarse_graph(undirected, self._joined(undirected, labels))
             self.store["clusters"] = Record(clusters.to_arrays(), {"graph": self.fingerprint})
-        changed, far = self._changes_so_far(undirected)
-        patches, again = self._follow_patches(undirected, changed)
+        changes = self._changes_so_far(clusters)
+        patches, again = self._follow_patches(undirected, changes["changed"])
         if "survey" in old.store:
-            renew = far > FAR and "clusters" in old.store
+            everywhere = changes["far"] > FAR
+            renew = (changes["clusters"] > FAR) | everywhere
             self._follow_survey(patches, clusters, renew=renew)
-            again, far = again | renew, 0.0 if renew else far
-        changed[again] = 0
-        return {"changed": changed, "far": np.array(far)}, self._take_over(again)
+            again = again | everywhere
+            changes["clusters"][renew] = changes["far"][everywhere] = 0
+        changes["changed"][again] = 0
+        return changes, self._take_over(again, patches.node_sets)
 
     def _follow_patches(self, graph: Graph, changed: Float64Array) -> tuple[PatchGraph, BoolArray]:
-        """Let new nodes join the patches of their neighbours; return the patches, and which are embedded again."""
-        old, store, joining = self.old, self.store, self.change.new
+        """Let nodes join the patches of their neighbours; return the patches, and which are embedded again."""
+        old, store, joining = self.old, self.store, self.joining
         patches, home = old.patch_graph, np.zeros(graph.n_nodes, dtype=np.int64)
         if "labels" in old.store:
             home = self._joined(graph, self._before(old.store["labels"].arrays["labels"]))
@@ -236,7 +217,8 @@ class _Next:
         again = (changed > TOLERANCE) | (gains > TOLERANCE * patches.sizes)
         lost = np.flatnonzero(self.change.gone[: len(self.known.gone)] > self.known.gone)
         again[home[lost]] = True  # their rows become zero
-        again |= [bool(np.isin(joining, nodes).any()) for nodes in patches.node_sets]  # nodes that came back
+        sets = self._left(patches.node_sets)
+        again |= [bool(np.isin(joining, nodes).any()) for nodes in sets]
         if len(joining):
             again[gains.argmax()] = True
             members = sp.csr_array((np.ones(graph.n_nodes), (np.arange(graph.n_nodes), home)))
@@ -251,23 +233,34 @@ class _Next:
                 named["clusters"] = record_digest(store, "clusters")
             store["labels"] = Record({"labels": home}, named)
             made_with["labels"] = record_digest(store, "labels")
-        sets = [np.union1d(nodes, joining[home[joining] == k]) for k, nodes in enumerate(patches.node_sets)]
+        sets = [np.union1d(nodes, joining[home[joining] == k]) for k, nodes in enumerate(sets)]
         following = PatchGraph(sets, patches.edges, graph.n_nodes, patches.components, patches.report)
-        keep_patch_graph(store, following, self.graph, made_with)
+        records.keep_patch_graph(store, following, self.graph, made_with)
         return following, again
 
-    def _changes_so_far(self, graph: Graph) -> tuple[Float64Array, float]:
-        """Return the share of the weight of each patch's edges that has changed since it was embedded, and of all."""
+    def _left(self, node_sets: Sequence[IntArray]) -> list[IntArray]:
+        """Return the node sets without the nodes that join anew: those of one patch only, which keeps others."""
+        counts = np.bincount(np.concatenate(list(node_sets)), minlength=self.graph.n_nodes)
+        leaving = self.joining[counts[self.joining] == 1]
+        sets = [np.setdiff1d(nodes, leaving) for nodes in node_sets]
+        return [left if len(left) else nodes for left, nodes in zip(sets, node_sets, strict=True)]
+
+    def _changes_so_far(self, clusters: CoarseGraph | None) -> dict[str, Float64Array]:
+        """Return the share of the weight of edges that has changed: of patches, far clusters, and all."""
         past = self.old.store[UPDATE].arrays if UPDATE in self.old.store else {}
-        before, weight, sets = (
-            _strengths(self.known.graph.undirected()),
-            self.change.weight,
-            self.old.patch_graph.node_sets,
+        before, now = (
+            np.asarray(graph.undirected().adjacency.sum(axis=1), dtype=np.float64).ravel()
+            for graph in (self.known.graph, self.graph)
         )
-        strength = np.maximum(_strengths(graph), np.r_[before, np.zeros(graph.n_nodes - len(before))])
-        shares = [weight[nodes].sum() / max(strength[nodes].sum(), 1e-300) for nodes in sets]
-        far = float(past.get("far", 0.0)) + weight.sum() / max(strength.sum(), 1e-300)
-        return np.asarray(past.get("changed", np.zeros(len(shares)))) + shares, float(far)
+        now[: len(before)] = np.maximum(now[: len(before)], before)
+        labels = np.zeros(len(now), dtype=np.int64) if clusters is None else clusters.clusters
+
+        def sums(values: Float64Array) -> dict[str, Float64Array]:
+            patches = np.array([values[nodes].sum() for nodes in self.old.patch_graph.node_sets])
+            return {"changed": patches, "clusters": np.bincount(labels, values), "far": values.sum(keepdims=True)}
+
+        changed, of = sums(self.change.weight), sums(now)
+        return {name: past.get(name, 0.0) + changed[name] / np.maximum(of[name], 1e-300) for name in of}
 
     def _joined(self, graph: Graph, labels: AnyArray) -> AnyArray:
         """Return labels of all nodes: new ones join their neighbours; what is joined to nothing joins the smallest."""
@@ -275,36 +268,43 @@ class _Next:
         joined[joined < 0] = np.bincount(labels[labels >= 0]).argmin()
         return joined
 
-    def _before(self, labels: AnyArray, *, back: bool = True) -> AnyArray:
-        """Return labels of old nodes, -1 for new ones and, with ``back``, for those that came back."""
+    def _before(self, labels: AnyArray) -> AnyArray:
+        """Return labels of old nodes, and -1 for those that join anew, unless none of the others has their label."""
         padded = np.full(self.graph.n_nodes, -1, dtype=labels.dtype)
         padded[: len(labels)] = labels
-        padded[self.change.new[self.change.new < len(labels) * back]] = -1
+        joining, others = self.joining, np.delete(padded, self.joining)
+        padded[joining[np.isin(padded[joining], others)]] = -1
         return padded
 
-    def _follow_survey(self, patches: PatchGraph, clusters: CoarseGraph | None, *, renew: bool) -> None:
-        """Survey the graph in the old frame, with new averages over far clusters if ``renew`` says so."""
+    def _follow_survey(self, patches: PatchGraph, clusters: CoarseGraph | None, *, renew: BoolArray) -> None:
+        """Survey the graph in the old frame, with new averages over some far clusters."""
         graph, embedder, seed = self.graph, self.old.settings.embedders[0], self.old.settings.seed
         assert shares_start(embedder)
-        if clusters is None and needs_clusters(graph, patches):
-            clusters = far_clusters(self.store, graph)
+        if clusters is None and records.needs_clusters(graph, patches):
+            clusters = records.far_clusters(self.store, graph)
         if isinstance(embedder, Propagation):
-            before = stored_survey(self.old.store["survey"])
+            before = records.stored_survey(self.old.store["survey"])
             columns = {"column": self._before(before.nodes["column"])} if "column" in before.nodes else {}
             survey = embedder.follow(graph, Survey({**before.nodes, **columns}, before.shared), clusters, renew=renew)
         else:
             survey = embedder.survey(graph, seed, clusters=clusters, cut=patches.n_patches > 1)
-        keep_survey(self.store, survey, graph, patches, made_by=(embedder, seed))
+        records.keep_survey(self.store, survey, graph, patches, made_by=(embedder, seed))
 
-    def _take_over(self, again: BoolArray) -> dict[str, str]:
+    def _take_over(self, again: BoolArray, node_sets: Sequence[IntArray]) -> dict[str, str]:
         """Take over the embeddings of the other patches, the shared starts and the rotation onto an earlier frame."""
-        p, runs, store = len(again), self.old.settings.recipe.runs, self.old.store
-        keys = [patch_key(k, "embedding") for k in range(runs * p) if not again[k % p]]
-        keys = [key for key in keys if key in store] + [key for run in range(runs) for key in start_keys(store, run)]
+        p, runs, store, before = len(again), self.old.settings.recipe.runs, self.old.store, self.old.patch_graph
+        spared = {patch_key(k, "embedding"): k % p for k in range(runs * p) if not again[k % p]}
+        keys = [key for key in spared if key in store]
+        keys += [key for run in range(runs) for key in versions.start_keys(store, run)]
         frame = FRAME in store and not self.old.settings.motions.free  # free patches are turned anew in every version
         for key in [*keys, FRAME] if frame else keys:
-            copy_record(store, self.store, key)
-        return {key: record_digest(store, key) for key in keys}
+            k = spared.get(key)
+            if k is None or len(node_sets[k]) == before.sizes[k]:
+                versions.copy_record(store, self.store, key)
+            else:  # without the rows of nodes that have joined another patch
+                record, rows = store[key], np.isin(before.node_sets[k], node_sets[k])
+                self.store[key] = Record({"embedding": record.arrays["embedding"][rows]}, record.parameters)
+        return {key: record_digest(self.store, key) for key in keys}
 
     def settle(
         self, before: FloatArray, *, executor: Executor | None = None, progress: ProgressCallback | None = None
@@ -322,14 +322,14 @@ class _Next:
             for k in range(job.settings.recipe.runs * job.patch_graph.n_patches):
                 record = self.store[patch_key(k, "embedding")]
                 if record.parameters.get(FRAME) != digest:
-                    turned = {"embedding": turn(np.asarray(record.arrays["embedding"]), rotation)}
+                    turned = {"embedding": versions.turn(np.asarray(record.arrays["embedding"]), rotation)}
                     self.store[patch_key(k, "embedding")] = Record(turned, {**record.parameters, FRAME: digest})
         job.stitch(executor=executor, progress=progress)
 
     def describe(self, before: FloatArray, version: int) -> Update:
         """Return what was done, and whether the old directions still serve."""
         change, job, X, n_known = self.change, self.job, np.asarray(self.job.embedding), len(self.known.gone)
-        reused, p, stayed = taken_over(self.store), job.patch_graph.n_patches, self.stayed
+        reused, p, stayed = versions.taken_over(self.store), job.patch_graph.n_patches, self.stayed
         unlike: float | None = None
         shares: tuple[float | None, float | None] = (None, None)
         if self.refresh and len(stayed):
@@ -338,7 +338,7 @@ class _Next:
         if not self.refresh:
             fresh = np.isin(np.arange(self.graph.n_nodes), change.new)
             fresh = fresh if fresh.any() else (change.weight > 0) & ~change.gone
-            shares = share_of(self.store, fresh), share_of(self.old.store, ~self.known.gone)
+            shares = versions.share_of(self.store, fresh), versions.share_of(self.old.store, ~self.known.gone)
         counts = ("edges_added", "edges_removed", "reweighted", "missing")
         return Update(
             version=version,
@@ -349,7 +349,7 @@ class _Next:
             n_patches=p,
             share=shares[0],
             share_before=shares[1],
-            found=found_again(before, X, stayed),
+            found=versions.found_again(before, X, stayed),
             unlike=unlike,
         )
 
@@ -359,13 +359,8 @@ class _Next:
         if folder is not None:
             put_in_place(folder)
             return
-        records, made = cast(MutableMapping[str, Record], self.old.store), cast(dict[str, Record], self.store)
-        for key in [key for key in getattr(records, "keys", list)() if "/kept" in key and not self.refresh]:
-            del records[key]
-        records.update(made)
+        old, made = cast(MutableMapping[str, Record], self.old.store), cast(dict[str, Record], self.store)
+        for key in [key for key in getattr(old, "keys", list)() if "/kept" in key and not self.refresh]:
+            del old[key]
+        old.update(made)
         self.old.graph, self.old.settings = self.graph, self.job.settings
-
-
-def _strengths(graph: Graph) -> Float64Array:
-    """Return the weight of each node's edges, (n,)."""
-    return np.asarray(graph.adjacency.sum(axis=1), dtype=np.float64).ravel()

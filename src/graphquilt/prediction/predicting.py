@@ -157,10 +157,11 @@ def links(
         refuse_gone(gone, rows, ids)
     learning: dict[str, object] = {"after": after, "missing": missing, "seed": seed}
     question = {**learning, "version": _VERSION, "embedding": fingerprint(X)}
-    model = _kept_model(job, question)
-    if model is None:
+    record, names = stored_record(job.store, _RECORD, {"question": question}), [each.name for each in fields(LinkModel)]
+    if record is None or not set(names) <= set(record.arrays):
         model = _fit(graph, job.settings, ids, after=after, missing=missing, seed=seed)
-        job.store[_RECORD] = Record(vars(model), {"question": question})
+        job.store[_RECORD] = record = Record(vars(model), {"question": question})
+    model = LinkModel(**{name: np.asarray(record.arrays[name]) for name in names})
     case = _Case(graph, unit_rows(X), ids, model, gone)
     if pairs is None:
         return case.best(rows, int(k if top is None else top))
@@ -220,14 +221,6 @@ def fit_later_links(
     return LinkModel.fit(components, is_link, new)
 
 
-def _kept_model(job: Job, question: dict[str, object]) -> LinkModel | None:
-    """Return what the job has learnt before, if it was asked the same question."""
-    record = stored_record(job.store, _RECORD, {"question": question})
-    if record is None or not all(field.name in record.arrays for field in fields(LinkModel)):
-        return None
-    return LinkModel(**{field.name: np.asarray(record.arrays[field.name]) for field in fields(LinkModel)})
-
-
 def graphs_before_and_after(source: Source, after: str, graph: Graph, ids: AnyArray) -> tuple[Graph, Int64Array]:
     """Read the edge list again: the graph before a moment, whose last edge is of age 0, and the links since, (k, 2)."""
     if source.path is None or source.half_life is None:
@@ -246,7 +239,7 @@ def graphs_before_and_after(source: Source, after: str, graph: Graph, ids: AnyAr
 
 def _with_rows_of(part: Graph, graph: Graph, ids: AnyArray) -> Graph:
     """Return the edges of ``part`` between nodes of ``graph``, with its rows and features."""
-    place = find_ids(ids, np.arange(part.n_nodes) if part.node_ids is None else part.node_ids)
+    place = find_ids(ids, part.ids)
     entries = part.adjacency.tocoo()
     used = (place[entries.row] >= 0) & (place[entries.col] >= 0)
     ends = place[entries.row[used]], place[entries.col[used]]

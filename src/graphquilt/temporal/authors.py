@@ -41,10 +41,12 @@ def find_authors(
     """
     pairs = connections.pairs
     counts = np.ones(len(pairs.keys)) if pairs.counts is None else pairs.counts
-    ends = {
-        side: _ends(tables[side], memories[side], nodes, counts)
-        for side, nodes in zip(SIDES, (pairs.source, pairs.destination), strict=True)
-    }
+    ends = {}
+    for side, nodes in zip(SIDES, (pairs.source, pairs.destination), strict=True):
+        present = tables[side].nodes
+        rows = np.searchsorted(present, nodes)
+        flows = np.bincount(rows, weights=counts, minlength=len(present)).astype(np.float64)
+        ends[side] = _Ends(rows, flows, memories[side].mean[present, _FLOWS].astype(np.float64))
     source, destination = (ends[side] for side in SIDES)
     usual = np.maximum(source.usual[source.rows], destination.usual[destination.rows])
     unusual = np.flatnonzero(((connections.times == 0) & (not connections.is_first)) | (counts > 2 * usual + _BURST))
@@ -60,12 +62,6 @@ def find_authors(
         )
         judged[side] = replace(tables[side], author=author)
     return judged, _victims(tables, connections, ends, unusual=unusual, is_sources=is_sources, counts=counts)
-
-
-def _ends(table: HostTable, memory: SideMemory, nodes: Int64Array, counts: Float64Array) -> _Ends:
-    rows = np.searchsorted(table.nodes, nodes)
-    flows = np.bincount(rows, weights=counts, minlength=len(table.nodes)).astype(np.float64)
-    return _Ends(rows, flows, memory.mean[table.nodes, _FLOWS].astype(np.float64))
 
 
 def _authors(

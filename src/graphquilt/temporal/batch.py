@@ -27,7 +27,7 @@ from graphquilt.temporal.tracker import ScoringOptions, Tracker
 from graphquilt.temporal.windows import Window, WindowOptions, snapshots
 from graphquilt.times import parse_duration
 
-_WIDTHS = ("6h", "1h", "10m", "1m", "10s")  # of windows of a log that is shorter than three days
+_WIDTHS = ("6h", "1h", "10m", "1m", "10s")  # of windows of a log shorter than three days; it has at least eight
 _log = logging.getLogger(__name__)
 
 
@@ -103,8 +103,6 @@ def score_windows(
         drift = align_windows(embedded, options, progress)
     except QuiltError as error:
         missing = str(error)
-        if scored:
-            _log.warning("no drift scores over all windows: %s", missing)
     return AnomalyScores(tuple(scored), drift, missing, tuple(patterns))
 
 
@@ -160,8 +158,9 @@ def detect(
     scores = score_windows(cut.windows(), options, tokens=tokens, executor=executor, progress=progress)
     if not scores.windows:
         raise _nothing_to_score(flows.counts)
-    width = _narrower(cut.span) if windows == WindowOptions() and len(scores.windows) <= LEARNT else None
-    if width is not None and flows.is_repeatable:
+    width = next((width for width in _WIDTHS if cut.span[1] - cut.span[0] >= 8 * parse_duration(width)), None)
+    is_short = windows == WindowOptions() and len(scores.windows) <= LEARNT and flows.is_repeatable
+    if is_short and width is not None:
         _log.warning("the log is too short for windows of %s: they are %s long instead", windows.width, width)
         return detect(
             flows,
@@ -193,11 +192,6 @@ def detect(
     if flows.is_repeatable and incidents:
         add_flows(incidents, without_hosts(replace(flows, with_bytes=True), alerts.ignored), cut)
     return Detection(scores, names, records, incidents, facts, settings)
-
-
-def _narrower(span: tuple[float, float]) -> str | None:
-    """Return the widest usual width of windows that cuts a span of time into at least eight; None if there is none."""
-    return next((width for width in _WIDTHS if span[1] - span[0] >= 8 * parse_duration(width)), None)
 
 
 def _nothing_to_score(counts: RowCounts) -> InputError:

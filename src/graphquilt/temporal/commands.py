@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, TextIO
@@ -150,6 +150,7 @@ def anomaly(
     title, formats = f"Anomalies in {files[0].name}{more}", parse_formats(alerting.format)
     with workers.executor(1) as pool, watching() as progress:
         if len(files) == 1 and (files[0] / SCORES).exists():
+            _refuse_flags(files[0], scoring, cutting, reading)
             detection = rescore(files[0], alerting)
         else:
             detection = detect(
@@ -213,7 +214,9 @@ def watch(
         for scores, records in windows:
             for record in records:
                 print(csv_line(record) if is_csv else json_line(record, ecs=alerting.ecs))
-            _flush()
+            sys.stdout.flush()  # no line waits in this process, nor in the machine: the state will say it was printed
+            if _is_regular(sys.stdout):
+                os.fsync(sys.stdout.fileno())
             n_alerts += len(records)
             text = f"{len(records)} alerts" if scores.n_learnt >= LEARNT else "learnt from, not judged"
             text += f"; not embedded: {scores.left_out}" if scores.left_out else ""
@@ -221,18 +224,22 @@ def watch(
     alerting.finish(n_alerts)
 
 
+def _refuse_flags(folder: Path, *groups: ScoringFlags | WindowOptions | FlowFlags) -> None:
+    """Raise an InputError for flags that cannot change what was scored."""
+    given = [(item.name, getattr(group, item.name), item.default) for group in groups for item in fields(group)]
+    names = [f"--{name.replace('_', '-')}" for name, value, default in given if value != default]
+    if names:
+        raise InputError(
+            f"{folder} has scores, which {', '.join(names)} cannot change any more: name the logs instead, or leave "
+            f"{'it' if len(names) == 1 else 'these'} out and choose other alerts (--allow, --budget, --min-severity …)."
+        )
+
+
 def _find_logs(files: list[Path]) -> list[Path]:
     """Return files and folders; the name of a data set stands for its files."""
     names = dataset_names()[1:]
     known = [dataset_files(str(path))[1] if str(path) in names and not path.exists() else [path] for path in files]
     return [path for paths in known for path in paths]
-
-
-def _flush() -> None:
-    """Let no line wait in this process, nor in the memory of the machine: the state will say that it was printed."""
-    sys.stdout.flush()
-    if _is_regular(sys.stdout):
-        os.fsync(sys.stdout.fileno())
 
 
 def _end_cut_line() -> None:

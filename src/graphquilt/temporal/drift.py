@@ -20,7 +20,7 @@ from graphquilt.patches import Patch
 from graphquilt.progress import ProgressCallback, report
 from graphquilt.temporal.embedding import EmbeddedWindow, embed_or_explain, warn_left_out
 from graphquilt.temporal.tokens import TokenWindows, WindowTokens
-from graphquilt.temporal.tracker import ScoringOptions, check_min_observations
+from graphquilt.temporal.tracker import LAGS, ScoringOptions, check_min_observations
 from graphquilt.temporal.windows import SIDES, Window
 
 _ROWS = 1 << 15  # nodes that are standardised at a time, to keep temporary arrays small
@@ -102,13 +102,20 @@ def align_windows(
         )
     window_numbers, starts, embeddings = zip(*usable, strict=True)
     numbers = np.array(window_numbers)
-    edges = lag_edges(numbers, options.lags)
+    fitting = [lag for lag in LAGS if lag <= numbers[-1] - numbers[0]] or LAGS[:1]
+    edges = lag_edges(numbers, fitting if options.lags == LAGS else options.lags)  # nobody chose the default ones
     sides = {}
     for k, (side, patches) in enumerate(zip(SIDES, zip(*embeddings, strict=True), strict=True)):
         alignment = align(patches, usable_edges(patches, edges, numbers, side))
         D = deviations(patches, alignment)
         Z = leave_one_out_zscore(D, min_observations=options.min_observations)
-        sides[side] = SideScores(patches, alignment, D, Z, _limit(Z, options.quantile))
+        known = Z[~np.isnan(Z)]
+        if len(known) == 0:
+            raise InputError(
+                "no node has a standardised score: every node was seen in too few windows. "
+                "Lower min_observations, or score more windows."
+            )
+        sides[side] = SideScores(patches, alignment, D, Z, float(np.quantile(known, options.quantile)))
         report(progress, "sides aligned", k + 1, len(SIDES))
     return DriftScores(numbers, np.array(starts, dtype=np.float64), sides, left_out)
 
@@ -261,14 +268,3 @@ def _standardise(x: Float64Array, seen: BoolArray) -> Float64Array:
     noise = (16 * eps * np.abs(x).max(axis=1, keepdims=True)) ** 2 + 16 * n * eps * y**2
     varies = seen & (variance > noise)
     return np.where(varies, y * n / (n - 1) / np.sqrt(np.where(varies, variance, 1.0)), np.nan)
-
-
-def _limit(Z: FloatArray, quantile: float) -> float:
-    """Return the quantile of all standardised scores, without NaN."""
-    known = Z[~np.isnan(Z)]
-    if len(known) == 0:
-        raise InputError(
-            "no node has a standardised score: every node was seen in too few windows. "
-            "Lower min_observations, or score more windows."
-        )
-    return float(np.quantile(known, quantile))

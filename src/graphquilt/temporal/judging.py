@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betainc, ndtri
+from scipy.special import betainc, gammaincc, ndtri
 
 from graphquilt.arrays import AnyArray, BoolArray, Float64Array, Int64Array
 from graphquilt.temporal.components import COUNTED, IS_COUNTED, RARE_COUNTS, Connections, to_comparable
@@ -18,7 +18,8 @@ from graphquilt.temporal.windows import SIDES
 _M, _C = len(MEASURED), len(COMPONENTS)
 _COUNTED = [MEASURED.index(name) for name in COUNTED]
 _LEVEL, _COMPANY = COMPONENTS.index("level"), COMPONENTS.index("company")
-POOLED = _M + _C + 2  # columns of the pool of a side: what was measured, the z-scores, and two sums of components
+# Columns of each pool: what was measured, the z-scores, and two sums of components; the surprise of either end.
+POOLED = dict.fromkeys(SIDES, _M + _C + 2) | {"pair": 2}
 _RARE = 5  # a host that was in fewer windows is judged by its partners too
 _SIZE = [COMPONENTS.index(name) for name in ("degree", "volume", "peak rate", "newcomers", "level")]
 _SLOW = [COMPONENTS.index(name) for name in ("contexts", "affinity", "pair surprise", "callbacks")]  # need a history
@@ -29,6 +30,7 @@ _LEAST_VARIANCE = 1e-4  # of what is not a count
 _SHAPES = 0.25, 0.1  # of the tails of z-scores, and of what combines them
 _COUNTS = 0.05  # a partner makes a host no more unusual than that, or does not count
 _MOSTLY = 0.5  # of the connections of such a partner are with hosts like this one
+_LEAST_SHARE = 1e-3  # of such connections that is expected
 LEARNT = 2  # windows that are only learnt from
 _LEARNING = 8  # windows after which these count half
 _EXCESSES = tuple((COMPONENTS.index(a), MEASURED.index(b)) for a, b in (("new pairs", "novel"), ("volume", "flows")))
@@ -89,10 +91,9 @@ def shrunk_zscores(
 ) -> tuple[Float64Array, Float64Array]:
     """Compare values (k, c) with the earlier values of their hosts, and with the population as far as these are few.
 
-    A host with n earlier values has weight n / (n + prior) in the mean and the variance that a value is compared with,
-    and the population the rest. ``own`` are number, mean and variance by host, (k, c) each, and ``population`` mean and
-    variance, (c,) each. The columns ``counted`` (c,) are log(1 + x) of counts x, whose variance is at least that of
-    Poisson counts, 1 / (1 + x). Returns z-scores, and the standard deviations that the values were divided by.
+    ``own`` are number, mean and variance by host, (k, c) each, and ``population`` mean and variance, (c,) each. The
+    columns ``counted`` (c,) are log(1 + x) of counts x, whose variance is at least that of Poisson counts, 1 / (1 + x).
+    Returns z-scores, and the standard deviations that the values were divided by.
     """
     number, mean, variance = own
     share = number / (number + prior)
@@ -120,8 +121,7 @@ def count_zscores(counts: AnyArray, rate: AnyArray, weight: AnyArray) -> Float64
 def excess_zscores(counts: AnyArray, number: AnyArray, mean: AnyArray, usual: float) -> Float64Array:
     """Return by how much counts (k,) exceed the mean of their host, in Poisson deviations, as sign · log(1 + |z|).
 
-    A mean of n windows counts n / (n + 4), and the population, whose mean is ``usual``, the rest. Two new partners of a
-    host that never has any are less than twenty of a host that has five; a ratio would say the opposite.
+    Two new partners of a host that never has any are less than twenty of a host that has five, unlike in a ratio.
     """
     expected = (number * mean + _EXPECTED_FROM * usual) / (number + _EXPECTED_FROM)
     z = (counts - expected) / np.sqrt(np.maximum(expected, 0.0) + 1)
@@ -157,12 +157,14 @@ def magnitude_pvalues(counts: AnyArray, earlier: Sequence[AnyArray]) -> Float64A
     """Return how improbable counts (k, c) far above all N earlier ones are: c / (N + 1) times (highest / count)², (k,).
 
     Two hundred thousand flows are severe where the most so far were six thousand, after any history: the tail of the
-    counts is taken for one of Pareto's with a finite variance. Counts up to four times the highest have p = 1.
+    counts is taken for one of Pareto's with a finite variance. Counts up to four times the highest have p = 1; if the
+    median has grown, as on the first Monday after a weekend, so has the highest.
     """
     p = np.ones(len(counts))
     for values, reference in zip(np.nan_to_num(counts).T, earlier, strict=True):
         if len(reference):
-            highest = max(float(reference[-1]), 1.0)
+            half = np.quantile(values, 0.5, method="lower") if len(values) else 0.0
+            highest = max(float(reference[-1]), 1.0) * max(half / max(float(np.median(reference)), 1.0), 1.0)
             tail = len(earlier) / (len(reference) + 1) * (highest / np.maximum(values, highest)) ** 2
             p = np.where(values > _FAR * highest, np.minimum(p, tail), p)
     return p
@@ -179,13 +181,14 @@ def judge_hosts(compared: Comparison, memory: SideMemory, pool: Pool, *, n_learn
         p[z[:, c] <= 0, c] = 1.0  # no more than expected is not unusual, even if the others had still less
         high = np.flatnonzero(z[:, c] > 0)
         p[high, c] = tail_pvalues(z[high, c], pool.column(_M + c, z[chosen, c]), shape=_SHAPES[0])
-    # Five components measure size, and one burst moves them all: together they count once.
+    # Five components measure size, and one burst moves them all: together they count once. In a sum of squares, one
+    # strong component is not lost among many that are as usual, and several that agree still count more than one.
     fast = np.column_stack([np.fmin.reduce(p[:, _SIZE], axis=1), p[:, _FAST]])
-    sums = [-np.log(np.fmin(kinds, 1.0)).sum(axis=1) for kinds in (fast, p[:, _SLOW])]
+    sums = [(np.log(np.fmin(kinds, 1.0)) ** 2).sum(axis=1) for kinds in (fast, p[:, _SLOW])]
     weight = n_learnt / (n_learnt + _LEARNING)
     statistic = sums[0] + weight * sums[1]
     earlier = pool.column(_M + _C, statistic[chosen], plus=(weight, _M + _C + 1))
-    pvalue = tail_pvalues(statistic, earlier, shape=_SHAPES[1])
+    pvalue = tail_pvalues(np.sqrt(statistic), np.sqrt(earlier), shape=_SHAPES[1])  # with a tail like that of -log p
     pvalue = np.minimum(pvalue, magnitude_pvalues(x[:, _MAGNITUDES], [pool.column(c) for c in _MAGNITUDES]))
     if n_learnt < LEARNT:
         pvalue[:] = 1.0
@@ -202,8 +205,10 @@ def score_by_partners(
 
     A host that was in fewer than five windows, and in fewer than half of the ``n_learnt``, hardly has a past. Its
     p-value becomes that of its most unusual partner in this window, times one more than the number of its partners
-    (Bonferroni) and times two for the choice between both, if that is smaller and below 0.05. Only partners count that
-    have half of their connections with such hosts: a busy server is not unusual because of a newcomer. Forged sources
+    (Bonferroni) and times two for the choice between both, if that is smaller and below 0.05. Such hosts must be at
+    least half of the partner's connections, and more than chance gives, if each of its connections is with one of them
+    as often as for the mean host of its side: that probability counts if it is higher than the partner's p-value. So a
+    busy server is not unusual because of a newcomer, nor a Monday because all who come are new. Forged sources
     that flood a host, and the victims of a scan, are thus found with their counterpart.
     """
     pairs, judged = connections.pairs, {}
@@ -216,9 +221,12 @@ def score_by_partners(
         windows_before = memories[side].number[:, MEASURED.index("partners")]
         rows = np.flatnonzero(windows_before[ends[side]] < min(_RARE, n_learnt / 2))
         host, partner = row_of[side][ends[side][rows]], row_of[other][ends[other]]
-        share = np.bincount(partner[rows], minlength=len(partners.nodes)) / np.bincount(partner)
+        n_rare, n_all = np.bincount(partner[rows], minlength=len(partners.nodes)), np.bincount(partner)
+        share = n_rare / n_all
+        chance = betainc(np.maximum(n_rare, 1), n_all - n_rare + 1, np.clip(share.mean(), _LEAST_SHARE, 1.0))
         lowest = np.full(len(table.nodes), np.inf)
-        np.minimum.at(lowest, host, np.where(share >= _MOSTLY, partners.pvalue, 1.0)[partner[rows]])
+        both = np.where(share >= _MOSTLY, np.maximum(partners.pvalue, chance), 1.0)
+        np.minimum.at(lowest, host, both[partner[rows]])
         is_rare = np.isfinite(lowest)
         n_partners = np.bincount(host, minlength=len(table.nodes))[is_rare]
         p = np.minimum(2 * (1 + n_partners) * lowest[is_rare], 1.0)
@@ -231,16 +239,28 @@ def score_by_partners(
     return judged
 
 
-def judge_pairs(connections: Connections, pool: Pool, seed: tuple[int, int], *, n_learnt: int) -> PairTable:
-    """Return the p-value of each connection from the surprise of others, then add this window to the pool."""
-    surprise, pairs = connections.surprise, connections.pairs
+def judge_pairs(
+    connections: Connections, tables: Mapping[str, HostTable], pool: Pool, seed: tuple[int, int], *, n_learnt: int
+) -> PairTable:
+    """Return the p-value of each connection, then add this window to the pool.
+
+    It combines four p-values, by the sum of their -log: how improbable each end is for the other, compared with other
+    connections, and how unusual each end is itself. Those of one end depend on each other, and count as one: half of
+    the sum has a gamma distribution of shape 2.
+    """
+    pairs = connections.pairs
     are_strangers = connections.stranger_source | connections.stranger_destination
     chosen = pool.choose(are_strangers, seed)
-    pvalue = tail_pvalues(surprise, pool.column(0, surprise[chosen]), shape=_SHAPES[1])
-    if n_learnt < LEARNT:
-        pvalue[:] = 1.0
-    pool.add(surprise[chosen, None], are_strangers)
-    counts = np.ones(len(surprise)) if pairs.counts is None else pairs.counts
+    surprises, ends = (connections.from_source, connections.from_destination), (pairs.source, pairs.destination)
+    statistic = np.zeros(len(pairs.keys))
+    for column, (side, nodes, surprise) in enumerate(zip(SIDES, ends, surprises, strict=True)):
+        own = tail_pvalues(surprise, pool.column(column, surprise[chosen]), shape=_SHAPES[1])
+        table = tables[side]
+        statistic -= np.log(own) + np.log(table.pvalue[np.searchsorted(table.nodes, nodes)])
+    pvalue = np.ones(len(statistic))
+    if n_learnt >= LEARNT:
+        pvalue[:] = gammaincc(2.0, statistic / 2)
+    pool.add(np.column_stack(surprises)[chosen], are_strangers)
+    counts = np.ones(len(statistic)) if pairs.counts is None else pairs.counts
     is_new = connections.times == 0
-    ends = pairs.source, pairs.destination
-    return PairTable(*ends, surprise, pvalue, counts.astype(np.int64), is_new, len(surprise), pairs.ports)
+    return PairTable(*ends, connections.surprise, pvalue, counts.astype(np.int64), is_new, len(pairs.keys), pairs.ports)

@@ -60,16 +60,20 @@ class PairMemory:
     def learn(self, keys: Int64Array, number: int) -> PairMemory:
         """Return the memory with the sorted, distinct keys of window ``number``, without what exceeds the bounds."""
         place, known = self._places(keys)
-        old, where = place[known], place[~known]
-        counts, last = self.counts.copy(), self.last.copy()
-        counts[old] = np.minimum(counts[old] + 1, self.history)
+        old, last = place[known], self.last.copy()
         last[old] = np.maximum(last[old], number)
-        all_keys = np.insert(self.keys, where, keys[~known])
-        counts, last = np.insert(counts, where, 1), np.insert(last, where, number)
-        keep = np.flatnonzero(last > int(last.max(initial=number)) - self.history)
-        if len(keep) > self.limit:
-            keep = np.sort(keep[np.argpartition(last[keep], -self.limit)[-self.limit :]])
-        return replace(self, keys=all_keys[keep], counts=counts[keep], last=last[keep])
+        oldest = int(last.max(initial=number)) - self.history
+        stays, new = last > oldest, keys[~known & (number > oldest)]
+        where = np.searchsorted(self.keys[stays], new)
+        last = np.insert(last[stays], where, number)  # one array after the other: they are large
+        counts = self.counts.copy()
+        counts[old] = np.minimum(counts[old] + 1, self.history)
+        counts = np.insert(counts[stays], where, 1)
+        all_keys = np.insert(self.keys[stays], where, new)
+        if len(last) > self.limit:
+            latest = np.sort(np.argpartition(last, -self.limit)[-self.limit :])
+            all_keys, counts, last = all_keys[latest], counts[latest], last[latest]
+        return replace(self, keys=all_keys, counts=counts, last=last)
 
     def forget(self, *unknown: BoolArray) -> PairMemory:
         """Return the memory without the pairs of unknown sources, (sources,), and destinations, (destinations,)."""

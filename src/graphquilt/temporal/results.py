@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from graphquilt.arrays import AnyArray, BoolArray, Float32Array, Float64Array, FloatArray, Int64Array, IntArray
+from graphquilt.arrays import BoolArray, Float32Array, Float64Array, FloatArray, Int64Array, IntArray
 from graphquilt.errors import InputError
 from graphquilt.temporal.windows import SIDES
 
@@ -38,12 +38,6 @@ MEASURED = (
     "flows",
 )  # the last four only feed others: partners, those never seen before, new ones, and flows, as plain counts
 _RARE, _USUAL = 0.1, 0.5  # shares of a node's other windows
-
-
-def top_two(pvalues: AnyArray) -> Float64Array:
-    """Combine the p-values of components (k, c): the mean of the two largest -log p, (k,)."""
-    surprise = -np.log(np.fmin(pvalues, 1.0))
-    return np.asarray(np.partition(surprise, -2, axis=1)[:, -2:].mean(axis=1), dtype=np.float64)
 
 
 def severity(pvalue: npt.ArrayLike, n_judged: int) -> Float64Array:
@@ -253,7 +247,8 @@ class WindowScores:
         rows = np.flatnonzero(wanted if table.author is None else wanted & (table.author < 0))
         if len(rows) > size:
             rows = rows[table.pvalue[rows] <= np.partition(table.pvalue[rows], size - 1)[size - 1]]
-        ranks = zip(table.pvalue[rows].tolist(), (-top_two(table.pvalues[rows])).tolist(), strict=True)
+        top_two = np.partition(np.log(np.fmin(table.pvalues[rows], 1.0)), 1, axis=1)[:, :2].mean(axis=1)
+        ranks = zip(table.pvalue[rows].tolist(), top_two.tolist(), strict=True)
         return sorted((rank, side, int(row)) for rank, row in zip(ranks, rows, strict=True))[:size]
 
     def pairs(self, budget: int = 20) -> list[PairAlert]:

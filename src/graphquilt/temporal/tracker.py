@@ -30,7 +30,7 @@ _CONTEXTS = COMPONENTS.index("contexts")
 _TOKENS = COMPONENTS.index("tokens")
 _PARTNERS = MEASURED.index("partners")
 ONCE = 6  # times as soon as others, hosts are forgotten that were in a single window
-_FORMAT = 5
+_FORMAT = 6
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ScoringOptions:
     """Flag nodes whose z-score of drift lies above this quantile of their side."""
     background: float = 1.0
     """Weight of the faint uniform background; 0 is the paper's embedding."""
-    prior: float = 1.0
+    prior: float = 4.0
     """How many earlier values of a host count as much as the population."""
     concentration: float = 2.0
     """How many earlier contacts of a host count as much as the contacts of all hosts, for the surprise of a pair."""
@@ -152,7 +152,7 @@ class Tracker:
             raise InputError(f"a history is at least 2 windows, not {history}.")
         self.notes: dict[str, Any] = {}
         sides = {side: SideMemory.empty(options.dim) for side in SIDES}
-        pools = {name: Pool(options.pool, history, POOLED if name in SIDES else 1) for name in (*SIDES, "pair")}
+        pools = {name: Pool(options.pool, history, width) for name, width in POOLED.items()}
         pairs = PairMemory(history, options.max_pairs)
         self._memory = Memory([], sides, pairs, pairs, pools)
         self._latest: _Latest | None = None
@@ -222,7 +222,7 @@ class Tracker:
         judged = score_by_partners(tables, connections, memory.sides, n_learnt=n_learnt)
         judged, victims = find_authors(judged, connections, memory.sides)
         pair_seed = number & 0xFFFFFFFF, 2
-        connection_table = judge_pairs(connections, memory.pools["pair"], pair_seed, n_learnt=n_learnt)
+        connection_table = judge_pairs(connections, judged, memory.pools["pair"], pair_seed, n_learnt=n_learnt)
         for side in SIDES:
             memory.sides[side].learn_mixtures(compared[side].nodes, mixtures[side], self.history)
         hosts = self._learn(number, pairs, compared, {} if isinstance(placements, str) else placements)

@@ -319,13 +319,6 @@ class _Campaign(NamedTuple):
     quiet: BoolArray
 
 
-def _strangers(network: Netflow, rng: np.random.Generator, host: int, count: int) -> list[int]:
-    """Return internal hosts that ``host`` has no business with."""
-    known = set(network._contacts["destination"][network._contacts["source"] == host].tolist()) | {host}
-    others = [h for h in rng.permutation(network.n_sources)[: count + len(known)].tolist() if h not in known]
-    return others[:count]
-
-
 def _lateral(campaign: _Campaign) -> _Contacts:
     network, rng, host, start, *_ = campaign
     machines = [host]
@@ -333,7 +326,10 @@ def _lateral(campaign: _Campaign) -> _Contacts:
         reached: list[int] = []
         for machine in machines:
             if rng.random() < 0.7:
-                for target in _strangers(network, rng, machine, int(rng.integers(2, 7))):
+                count = int(rng.integers(2, 7))
+                known = {machine, *network._contacts["destination"][network._contacts["source"] == machine].tolist()}
+                some = rng.permutation(network.n_sources)[: count + len(known)].tolist()
+                for target in [host for host in some if host not in known][:count]:
                     reached.append(target)
                     yield day, machine, target
         if reached and len(machines) < 3 and rng.random() < 0.5:

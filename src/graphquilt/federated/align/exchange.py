@@ -134,9 +134,7 @@ def measure(party: Party, received: Message) -> Message:
     coordinates, dim = _array(received, "coordinates"), party.round.dim
     sound = coordinates.shape == (len(theirs), dim) and coordinates.dtype.kind == "f"
     if not sound or not float(np.abs(coordinates).max(initial=0)) <= LARGEST:  # nor for NaN
-        raise FormatError(
-            f"the coordinates of {partner} are not {dim} finite numbers for each of {len(theirs)} nodes: ask again."
-        )
+        raise FormatError(f"coordinates of {partner} are not {dim} finite numbers for {len(theirs)} nodes: ask again.")
     sides = {party.name: party.coordinates[places], partner: coordinates}
     check_concentration(coordinates, partner)
     first, second = names = sorted(sides)

@@ -189,13 +189,6 @@ def rows_without_name(names: pa.Array) -> BoolArray:
     return is_missing
 
 
-def rename_hosts(names: pa.Array, addresses: Mapping[str, str]) -> pa.Array:
-    """Return names with addresses replaced by the names of their hosts."""
-    words = as_dictionary(names, "a column")
-    texts = words.dictionary.to_pylist()
-    return pa.array([addresses.get(text, text) for text in texts], pa.string()).take(words.indices)
-
-
 def ports_of(column: pa.Array, label: str) -> npt.NDArray[np.int32]:
     """Return ports as numbers, (n,); -1 for a name or none."""
     words = as_dictionary(column, label)

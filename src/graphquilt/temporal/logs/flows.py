@@ -241,10 +241,17 @@ class Flows:
             if not pa.types.is_string(ends[k].type):
                 ends[k] = col.as_dictionary(ends[k], f"{where}: the column {name!r}")
         if layout.direction is not None:
-            ends = _order_ends(ends, batch.column(layout.direction))
+            arrows = col.as_dictionary(batch.column(layout.direction), "the direction")
+            is_reversed = pa.array(col.rows_where(lambda arrow: arrow.strip() in _LEFT, arrows))
+            a, b = map(col.to_plain, ends)
+            ends = [pc.if_else(is_reversed, *pair) for pair in ((b, a), (a, b))]  # the second address began such a flow
         for side, words in zip(("source", "destination"), ends, strict=True):
             causes[f"no {side}"] = col.rows_without_name(words)
-            output[side] = col.rename_hosts(words, self.addresses) if self.addresses else words
+            output[side] = words
+            if self.addresses:
+                coded = col.as_dictionary(words, "a column")
+                names = [self.addresses.get(text, text) for text in coded.dictionary.to_pylist()]
+                output[side] = pa.array(names, pa.string()).take(coded.indices)
         if layout.port is not None:
             output["port"] = pa.array(col.ports_of(batch.column(layout.port), f"{where}: {layout.port!r}"))
         if self.with_bytes and layout.sizes:
@@ -304,14 +311,6 @@ def _add_users(flows: pa.RecordBatch, lines: Int64Array, users: pa.Array) -> tup
 def _middle_time(flows: pa.RecordBatch) -> float:
     """Return the median time: a connection is logged when it ends, and a few rows may lie far before the others."""
     return float(np.median(flows.column(0).to_numpy()))
-
-
-def _order_ends(ends: list[pa.Array], direction: pa.Array) -> list[pa.Array]:
-    """Return the ends of each flow; an arrow to the left says that the second address began it."""
-    arrows = col.as_dictionary(direction, "the direction")
-    is_reversed = pa.array(col.rows_where(lambda arrow: arrow.strip() in _LEFT, arrows))
-    a, b = map(col.to_plain, ends)
-    return [pc.if_else(is_reversed, *pair) for pair in ((b, a), (a, b))]
 
 
 def _ecar_flows(
