@@ -200,7 +200,7 @@ def test_the_tests_that_the_differences_name_exist():
 # Lines of each package. Lower a number freely; raise it only with a reason in the commit.
 BUDGET = {
     "alignment": 3_475,
-    "cli": 1_823,
+    "cli": 1_825,
     "datasets": 304,
     "embedders": 3_564,
     "evaluate": 925,
