@@ -264,7 +264,7 @@ def _keep(store: Store, task: PatchTask, outcome: TaskOutcome, nodes: IntArray) 
     """Write what a task has made: rows that are not kept go to their file first."""
     marked = {**task.parameters, "worker": f"{socket.gethostname()}:{os.getpid()}"}
     if task.rows is not None and outcome.arrays is not None:
-        counts = _patch_counts(cast(Hashable, store), task.parameters.get("start"))
+        counts = _patch_counts(cast(Hashable, store), task.parameters["patches"])
         X, shared = outcome.arrays["embedding"], shared_rows(counts, np.sort(nodes))
         marked["rows"] = task.rows.write(X[~shared])
         outcome = replace(outcome, arrays={"embedding": X[shared]})
@@ -305,8 +305,8 @@ def _input(task: PatchTask, *, whole: bool) -> tuple[IntArray, Graph | None, Far
 
 
 @functools.lru_cache(maxsize=2)
-def _patch_counts(store: Hashable, start: object) -> AnyArray:  # noqa: ARG001
-    """Open the survey, which the start was made with, once per worker: its file is checked when it is opened."""
+def _patch_counts(store: Hashable, patches: object) -> AnyArray:  # noqa: ARG001
+    """Open the counts of these patches once per worker: the file of the survey is checked when it is opened."""
     return patch_counts(cast(Store, store))
 
 
