@@ -491,7 +491,7 @@ def test_workers_are_those_of_the_project_and_change_nothing(call, days, scored,
             opened.append(n_workers)
             super().__init__(n_workers)
 
-    monkeypatch.setattr(jobs, "Processes", Recorded)
+    monkeypatch.setattr("graphquilt.Processes", Recorded)
     words = ("--json", "--workers", 2, *SMALL)
     code, out, said = call("anomaly", *days, "--out", tmp_path, *words)
     assert code == 0, said

@@ -193,7 +193,7 @@ def slack(products: FloatArray) -> float:
 def as_numbers(name: str, array: AnyArray, whole: bool, *, single: bool = False) -> AnyArray:
     """Return an array in 64-bit numbers, ``whole`` or floats, or as it is in the ``single`` precision allowed."""
     if array.dtype.kind not in ("iu" if whole else "iuf"):
-        raise InputError(f"the {name} are {'whole ' if whole else ''}numbers, not {array.dtype}.")
+        raise InputError(f"the {name} of overlaps are {'whole ' if whole else ''}numbers, not {array.dtype}.")
     single = single and array.dtype == np.float32
     return array.astype(np.int64 if whole else np.float32 if single else np.float64, copy=False)
 
