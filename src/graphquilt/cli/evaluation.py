@@ -165,5 +165,5 @@ def _print(found: Links, *, alone: bool) -> None:
         remark = "an edge already" if found.joined[k] else "" if found.calibrated[k] else "not calibrated"
         cells = "  ".join(f"{name:<{width}}" for name, width in zip(row, widths, strict=True))
         print(f"{cells}  {found.probabilities[k]:7.2%}  {reason:<19}  {remark}".rstrip())
-    if len(names) > 1 and len(set(found.probabilities.tolist())) == 1:
+    if not alone and len(names) > 1 and len(set(found.probabilities.tolist())) == 1:
         print("All these pairs have the same probability, so their order says nothing; others may have it too.")
